@@ -46,7 +46,7 @@ LARGEST_NAMED = 1 << 20  # bytes of a file outside the data folder that the site
 _FORMAT = 1
 
 
-class Refused(Exception):
+class BackupRefused(Exception):
     """The backup or restore cannot be done; the sentence says why. What was there before is as it was."""
 
 
@@ -93,17 +93,18 @@ def backup(site_file: Path, folder: Path, now: float, keep: int = 0) -> Done:
     """Add a set to the backups in `folder`; `keep`: how many sets stay, 0: all. Raises `Refused`, OSError."""
     site, settings = load.load(site_file)
     if folder.resolve().is_relative_to(settings.data.resolve()):
-        raise Refused(f"{folder} is in the data folder {settings.data}, and each backup would hold those before it: "
-                      "name a folder outside")
+        raise BackupRefused(f"{folder} is in the data folder {settings.data}, and each backup would hold those "
+                            f"before it: "
+                            "name a folder outside")
     engine = connect(settings.database)
     try:
         schema.check(engine)
         with _opened(folder):
             if (before := sets(folder)) and before[-1].site != site.name:
-                raise Refused(f"{folder} holds backups of the site {before[-1].site!r}; this one is {site.name!r}")
+                raise BackupRefused(f"{folder} holds backups of the site {before[-1].site!r}, not of {site.name!r}")
             name = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
             if (folder / "sets" / name).exists():
-                raise Refused(f"{folder} has a set {name} already: try again in a second")
+                raise BackupRefused(f"{folder} has a set {name} already: try again in a second")
             with _growing(folder / "sets") as growing:
                 for _ in range(TRIES):
                     count = rows.backup(engine, growing / "database.gz")
@@ -115,7 +116,7 @@ def backup(site_file: Path, folder: Path, now: float, keep: int = 0) -> Done:
                     if faults.keys() <= still:
                         break
                 else:
-                    raise Refused("images are deleted faster than they are copied: try again later")
+                    raise BackupRefused("images are deleted faster than they are copied: try again later")
                 files = tuple(_files(settings, folder / "files"))
                 made = Set(name, site.name, now, schema.head(), str(settings.path), count,
                            _digest(growing / "database.gz"), files,
@@ -139,11 +140,12 @@ def _set(path: Path) -> Set:
     try:
         said = json.loads(path.read_bytes())
         if said["format"] != _FORMAT:
-            raise Refused(f"{path} has the format {said['format']}, this program reads {_FORMAT}: use a newer version")
+            raise BackupRefused(f"{path} has the format {said['format']}, this program reads {_FORMAT}: use a newer "
+                                f"version")
         return Set(**said | {"files": tuple(Kept(**each) for each in said["files"]), "images": tuple(said["images"]),
                              "missing": tuple(said["missing"])})
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Refused(f"{path} cannot be read: {error}") from None
+        raise BackupRefused(f"{path} cannot be read: {error}") from None
 
 
 @contextmanager
@@ -151,7 +153,7 @@ def _opened(folder: Path) -> Iterator[None]:
     """The folder, made now if need be, for this process alone."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if any(folder.iterdir()) and not (folder / "sets").is_dir():
-        raise Refused(f"{folder} is not empty and holds no backups of COD: name another folder")
+        raise BackupRefused(f"{folder} is not empty and holds no backups of COD: name another folder")
     for part in ("sets", "files", "images"):
         (folder / part).mkdir(mode=0o700, exist_ok=True)
     lock = os.open(folder, os.O_RDONLY)
@@ -162,7 +164,7 @@ def _opened(folder: Path) -> Iterator[None]:
             shutil.rmtree(left)
         yield
     except BlockingIOError:
-        raise Refused(f"another backup into {folder} is under way") from None
+        raise BackupRefused(f"another backup into {folder} is under way") from None
     finally:
         os.close(lock)
 
@@ -259,11 +261,11 @@ def chosen(folder: Path, name: str = "") -> Set:
     """Return the set of that name; '': the newest. Raises `Refused`."""
     every = sets(folder)
     if not every:
-        raise Refused(f"{folder} holds no complete backup of COD")
+        raise BackupRefused(f"{folder} holds no complete backup of COD")
     for each in reversed(every):
         if name in ("", each.name):
             return each
-    raise Refused(f"{folder} has no set {name!r}; it has {', '.join(each.name for each in every)}")
+    raise BackupRefused(f"{folder} has no set {name!r}; it has {', '.join(each.name for each in every)}")
 
 
 def check(folder: Path, wanted: Set) -> list[str]:
@@ -288,17 +290,17 @@ def restore(folder: Path, wanted: Set, site_file: Path, now: float, *, replace: 
     `rows.BadBackup`, OSError.
     """
     if faults := check(folder, wanted):
-        raise Refused(f"the backup {wanted.name} is damaged: {'; '.join(faults[:5])}. Nothing was restored")
+        raise BackupRefused(f"the backup {wanted.name} is damaged: {'; '.join(faults[:5])}. Nothing was restored")
     kept = {each.place: each for each in wanted.files}["site"]
     text = (site_file if site_file.exists() else folder / "files" / kept.sha256).read_text()
     settings = load.settings(load.parse(text, site_file), site_file)
     if running := _running(settings.run):
-        raise Refused(f"the server runs ({running}): stop it first")
+        raise BackupRefused(f"the server runs ({running}): stop it first")
     targets = {_target(each, settings): folder / "files" / each.sha256 for each in wanted.files if each.place != "site"}
     differ = [path for path, source in targets.items() if path.exists() and path.read_bytes() != source.read_bytes()]
     if differ and not replace:
-        raise Refused(f"{', '.join(map(str, differ[:5]))}{' …' if len(differ) > 5 else ''} would be overwritten: "
-                      "move the old site away, or say --replace")
+        raise BackupRefused(f"{', '.join(map(str, differ[:5]))}{' …' if len(differ) > 5 else ''} would be overwritten: "
+                            "move the old site away, or say --replace")
     settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     engine = connect(settings.database)
     try:
@@ -317,7 +319,7 @@ def restore(folder: Path, wanted: Set, site_file: Path, now: float, *, replace: 
                 image_store.remove(settings.images, digest)
         done.images, done.bytes, bad = _copied(list(wanted.images), folder / "images", settings.images)
         if bad:
-            raise Refused("; ".join(f"image {digest[:12]}: {fault}" for digest, fault in bad.items()))
+            raise BackupRefused("; ".join(f"image {digest[:12]}: {fault}" for digest, fault in bad.items()))
         for path, source in targets.items():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             secretfile.write(path, source.read_bytes())
@@ -331,7 +333,7 @@ def restore(folder: Path, wanted: Set, site_file: Path, now: float, *, replace: 
 def _target(kept: Kept, settings: Settings) -> Path:
     path = Path(kept.path) if kept.place == "host" else settings.data / kept.path
     if ".." in path.parts or (kept.place == "host") != Path(kept.path).is_absolute():
-        raise Refused(f"the backup is no backup of COD: it would write {kept.path!r}")
+        raise BackupRefused(f"the backup is no backup of COD: it would write {kept.path!r}")
     return path
 
 

@@ -54,7 +54,7 @@ LONGEST_SUBJECT = 200
 MOST_NAMES = 20  # nodes that a sentence names
 
 
-class News(TypedDict):
+class NoticeText(TypedDict):
     """A notice without its recipient; names as in `model.Notice`."""
 
     kind: str
@@ -63,21 +63,21 @@ class News(TypedDict):
     link: str
 
 
-def lease_began(vcluster: Vcluster) -> News:
+def lease_began(vcluster: Vcluster) -> NoticeText:
     """Describe a granted request: nodes are on their way."""
     return _news("lease-began", f"{vcluster.name}: {_nodes(vcluster.size)} granted",
                  f"Vcluster {vcluster.name} gets {_nodes(vcluster.size)}, which are being installed. Its lease ends "
                  f"{_at(vcluster.expires_at)}.", _page(vcluster))
 
 
-def vcluster_ready(vcluster: Vcluster, nodes: int) -> News:
+def vcluster_ready(vcluster: Vcluster, nodes: int) -> NoticeText:
     """Describe a vcluster whose nodes are all active for the first time."""
     return _news("ready", f"{vcluster.name} is ready",
                  f"Vcluster {vcluster.name} is ready: {_nodes(nodes)} run its software. Its lease ends "
                  f"{_at(vcluster.expires_at)}.", _page(vcluster))
 
 
-def lease_warning(vcluster: Vcluster, seconds: float) -> News:
+def lease_warning(vcluster: Vcluster, seconds: float) -> NoticeText:
     """Describe a lease that ends in about `seconds`."""
     return _news("lease-warning", f"{vcluster.name}: lease ends in {span(seconds)}",
                  f"The lease of vcluster {vcluster.name} ends {_at(vcluster.expires_at)}. Its nodes are then drained "
@@ -85,13 +85,13 @@ def lease_warning(vcluster: Vcluster, seconds: float) -> News:
                  f"before.", _page(vcluster, "extend"))
 
 
-def extended(vcluster: Vcluster) -> News:
+def extended(vcluster: Vcluster) -> NoticeText:
     """Describe a lease that was extended."""
     return _news("lease-extended", f"{vcluster.name}: lease extended",
                  f"The lease of vcluster {vcluster.name} now ends {_at(vcluster.expires_at)}.", _page(vcluster))
 
 
-def lease_ended(vcluster: Vcluster) -> News:
+def lease_ended(vcluster: Vcluster) -> NoticeText:
     """Describe a lease that is over: the nodes are drained until `drain_until`."""
     return _news("lease-ended", f"{vcluster.name}: lease has ended",
                  f"The lease of vcluster {vcluster.name} has ended. Its nodes stay until {_at(vcluster.drain_until)} "
@@ -99,21 +99,21 @@ def lease_ended(vcluster: Vcluster) -> News:
                  f"the lease before then.", _page(vcluster, "extend"))
 
 
-def drained(vcluster: Vcluster) -> News:
+def drained(vcluster: Vcluster) -> NoticeText:
     """Describe a vcluster whose grace after the lease is over: its nodes are taken."""
     return _news("drained", f"{vcluster.name}: its nodes are taken back",
                  f"The lease of vcluster {vcluster.name} has ended, and so has the time to save data. Its nodes are "
                  f"taken back and erased. Create a new vcluster to get nodes again.", "/vclusters/new")
 
 
-def deleted(vcluster: Vcluster, actor: str) -> News:
+def deleted(vcluster: Vcluster, actor: str) -> NoticeText:
     """Describe a vcluster that `actor` ended."""
     return _news("deleted", f"{vcluster.name} was deleted",
                  f"Vcluster {vcluster.name} was deleted by {actor}. Its nodes return to the reserve pool and are "
                  f"erased.")
 
 
-def reclaim(vcluster: Vcluster, nodes: Sequence[str], count: int, deadline: float) -> News:
+def reclaim(vcluster: Vcluster, nodes: Sequence[str], count: int, deadline: float) -> NoticeText:
     """Describe a reclaim of `count` nodes by `deadline`; the manager chose `nodes` (names; may be empty)."""
     chosen = f" Unless other matching nodes are released before, COD takes these: {_names(nodes)}." if nodes else ""
     return _news("reclaim", f"{vcluster.name}: {_nodes(count)} to release",
@@ -122,28 +122,28 @@ def reclaim(vcluster: Vcluster, nodes: Sequence[str], count: int, deadline: floa
                  f"are erased.{chosen}", _page(vcluster, "reclaims"))
 
 
-def reclaim_dropped(vcluster: Vcluster, count: int) -> News:
+def reclaim_dropped(vcluster: Vcluster, count: int) -> NoticeText:
     """Describe a reclaim of `count` nodes that was dropped."""
     return _news("reclaim-dropped", f"{vcluster.name}: {_nodes(count)} may stay",
                  f"The request that needed {_nodes(count)} of vcluster {vcluster.name} does not need them any more. "
                  f"No action is needed. Nodes that were already released do not come back.", _page(vcluster))
 
 
-def reclaimed(vcluster: Vcluster, nodes: Sequence[str]) -> News:
+def reclaimed(vcluster: Vcluster, nodes: Sequence[str]) -> NoticeText:
     """Describe nodes that were seized; the vcluster's size is what is left."""
     return _news("reclaimed", f"{vcluster.name}: {_nodes(len(nodes))} taken back",
                  f"These nodes left vcluster {vcluster.name} for a request of higher priority: {_names(nodes)}. The "
                  f"vcluster now has {_nodes(vcluster.size)}.", _page(vcluster, "resize"))
 
 
-def request_rejected(vcluster: Vcluster, request_id: int, reason: str) -> News:
+def request_rejected(vcluster: Vcluster, request_id: int, reason: str) -> NoticeText:
     """Describe a request that is rejected for `reason` (a sentence)."""
     return _news("rejected", f"{vcluster.name}: request {request_id} rejected",
                  f"Request {request_id} of vcluster {vcluster.name} was rejected: {_sentence(reason)}",
                  f"/requests/{request_id}")
 
 
-def node_lost(vcluster: Vcluster, node: str, reason: str) -> News:
+def node_lost(vcluster: Vcluster, node: str, reason: str) -> NoticeText:
     """Describe a node that the vcluster lost; COD requests another in its place."""
     return _news("node-lost", f"{vcluster.name}: node {node} is lost",
                  f"Node {node} has left vcluster {vcluster.name}: {_sentence(reason)} Another node replaces it as "
@@ -152,7 +152,7 @@ def node_lost(vcluster: Vcluster, node: str, reason: str) -> News:
 
 def hardware_changed(
     node: str, before: str, after: str, holder: str | None, lacking: str = "", changes: str = ""
-) -> News:
+) -> NoticeText:
     """Describe a node that reported other hardware than before: its types, by name; `lacking`: what its holder's needs
     miss now; `changes`: what differs."""
     what = f" What has changed: {_sentence(changes)}" if changes else ""
@@ -163,14 +163,14 @@ def hardware_changed(
                  f"changed the hardware on purpose, check the machine and its last report.", _path("nodes", node))
 
 
-def cannot_boot(about: str) -> News:
+def cannot_boot(about: str) -> NoticeText:
     """Describe the first machine of the day that COD has no boot loader for; `about` says which and why."""
     told = _sentence("Machine " + about)
     return _news("architecture", "a machine cannot be booted",
                  f"{told} COD does not answer it. Other machines of the same day are listed on the page Nodes.")
 
 
-def vcm_certificate(vcluster: Vcluster, ends_at: float, now: float, *, inside: bool) -> News:
+def vcm_certificate(vcluster: Vcluster, ends_at: float, now: float, *, inside: bool) -> NoticeText:
     """Describe a VCM's certificate that ends, or has ended, at `ends_at`. `inside`: the VCM runs on one of its
     nodes."""
     ended = now >= ends_at
@@ -184,7 +184,7 @@ def vcm_certificate(vcluster: Vcluster, ends_at: float, now: float, *, inside: b
                     f"does not help."), _page(vcluster, "vcm"))
 
 
-def authority_ends(ends_at: float) -> News:
+def authority_ends(ends_at: float) -> NoticeText:
     """Describe an authority's certificate that ends: no server has been started for so long."""
     return _news("authority", "the authority for VCMs ends",
                  f"The certificate of this site's authority, by which virtual cluster managers and servers know each "
@@ -192,34 +192,34 @@ def authority_ends(ends_at: float) -> News:
                  f"renew their own certificates, within nine months. Restart each server of the site soon.")
 
 
-def quarantined(node: str, reason: str) -> News:
+def quarantined(node: str, reason: str) -> NoticeText:
     """Describe a node that was taken out of service."""
     return _news("quarantined", f"node {node} is quarantined",
                  f"Node {node} was taken out of service: {_sentence(reason)} It gets no work until an administrator "
                  f"returns it to service.", _path("nodes", node))
 
 
-def captured(node: str, image: str, template: str) -> News:
+def captured(node: str, image: str, template: str) -> NoticeText:
     """Describe a node's disk that was saved as `image`; `template`: 'name@revision', '' for none."""
     use = f" The template {template} writes it to other nodes." if template else ""
     return _news("captured", f"image {image} of node {node} is ready",
                  f"The disk of node {node} was saved as the image {image}.{use}", _path("images", *image.split("/")))
 
 
-def capture_failed(node: str, image: str, reason: str) -> News:
+def capture_failed(node: str, image: str, reason: str) -> NoticeText:
     """Describe a capture that failed."""
     return _news("capture-failed", f"node {node} was not captured",
                  f"The capture of node {node} as image {image} failed: {_sentence(reason)} The disk was not changed.",
                  _path("nodes", node, "capture"))
 
 
-def new_machines_refused(subnet: str, about: str) -> News:
+def new_machines_refused(subnet: str, about: str) -> NoticeText:
     """Say that machines which are not known are refused on a subnet, and why: `about`, a sentence."""
     return _news("new-machines", f"new machines on subnet {subnet} are refused",
                  f"{_sentence(about[0].upper() + about[1:])} Approved machines boot as before.")
 
 
-def test(group: str, actor: str) -> News:
+def test(group: str, actor: str) -> NoticeText:
     """Describe the test that `cod notice test` sends."""
     return _news("test", f"test notice for group {group}",
                  f"This notice shows whether notices reach group {group}; {actor} requested it. No action is needed.")
@@ -237,8 +237,8 @@ def span(seconds: float) -> str:
     return _count(round(seconds), "second")
 
 
-def _news(kind: str, subject: str, about: str, link: str = "") -> News:
-    return News(kind=kind, subject=subject[:LONGEST_SUBJECT], about=about, link=link)
+def _news(kind: str, subject: str, about: str, link: str = "") -> NoticeText:
+    return NoticeText(kind=kind, subject=subject[:LONGEST_SUBJECT], about=about, link=link)
 
 
 def _path(*parts: str) -> str:

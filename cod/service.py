@@ -74,7 +74,7 @@ def serve(site_file: Path, only: Iterable[str] = ()) -> int:
         for problem in str(error).splitlines():
             log.error("%s", problem)
         return 1
-    except Unusable as error:
+    except BadService as error:
         log.error("%s", error)
         return 1
     if alone:
@@ -83,7 +83,7 @@ def serve(site_file: Path, only: Iterable[str] = ()) -> int:
     return 0
 
 
-class Unusable(Exception):
+class BadService(Exception):
     """The database or the data folder is not fit to be served from; the sentence says what to do."""
 
 
@@ -96,9 +96,9 @@ def _check_database(settings: Settings) -> None:
     try:
         schema.check(engine)
     except schema.SchemaMismatch as error:
-        raise Unusable(str(error)) from None
+        raise BadService(str(error)) from None
     except DBAPIError as error:
-        raise Unusable(f"the database cannot be used: {error.orig}") from None
+        raise BadService(f"the database cannot be used: {error.orig}") from None
     finally:
         engine.dispose()
 
@@ -116,12 +116,12 @@ def _prepare(site: Site, settings: Settings) -> None:
             log.warning("the site's authority for VCMs was about to end: its certificate is renewed")
         if not settings.plain:
             webcert.loaded(_web_certificate(site.subnets, settings))
-    except (webcert.Unusable, ca.Unusable) as error:
-        raise Unusable(str(error)) from None
+    except (webcert.BadWebCertificate, ca.BadAuthority) as error:
+        raise BadService(str(error)) from None
     except OSError as error:
-        raise Unusable(f"{settings.run} cannot be made: {error.strerror}") from None
+        raise BadService(f"{settings.run} cannot be made: {error.strerror}") from None
     except secretfile.Unreadable as error:
-        raise Unusable(str(error)) from None
+        raise BadService(str(error)) from None
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(counters)
     supervised = supervisor.PARENT in os.environ  # then the counts of a predecessor are to go on
     for file in () if supervised else counters.glob("*.db"):
@@ -298,7 +298,7 @@ def manager(context: PartContext) -> list[Any]:
     from cod.power.edge import PowerEdge
     from cod.power.meters import Meters
     from cod.power.recorder import Recorder
-    from cod.web.signin.directory_sync import Departures
+    from cod.web.signin.directory_sync import DirectorySync
     from cod.workers.certificates import CertificateWatch
     from cod.workers.energy import Accountant
     from cod.workers.keeps import KeepWatch
@@ -320,7 +320,7 @@ def manager(context: PartContext) -> list[Any]:
     return [planner, power, meters, recorder, Prober(g.reactor, g.pool, g.site, g.clock, g.wake.effects), post,
             Accountant(g.reactor, g.pool, g.site, g.clock),
             CertificateWatch(g.reactor, g.pool, partial(ca.ends_at, g.settings.authority), g.clock),
-            Departures(g.reactor, g.pool, g.site, g.clock),
+            DirectorySync(g.reactor, g.pool, g.site, g.clock),
             KeepWatch(g.pool, g.site, g.clock, g.wake.effects),
             Pruner(g.reactor, g.pool, g.site, g.settings.keep_history, g.clock)]
 

@@ -28,7 +28,7 @@ log = logging.getLogger("cod.supervisor")
 
 
 @dataclass(slots=True)
-class Part:
+class ServerPart:
     """One part of the server. `pid` 0: not running, to be started at `start_at`."""
 
     name: str
@@ -43,7 +43,7 @@ class Supervisor:
 
     def __init__(self, names: list[str], site_file: Path, counters: Path) -> None:
         """`counters` is where the parts count for the metrics: the gauges of one that has ended are removed."""
-        self._parts = [Part(name) for name in names]
+        self._parts = [ServerPart(name) for name in names]
         self._site_file, self._counters = site_file, counters
         self._stopping = False
         self._kill_at = 0.0
@@ -68,7 +68,7 @@ class Supervisor:
         waits = [part.start_at - now for part in self._parts if not part.pid]
         return max(0.0, min([1.0, *waits])) if not self._stopping else 0.2
 
-    def _start(self, part: Part, now: float) -> None:
+    def _start(self, part: ServerPart, now: float) -> None:
         argv = [sys.executable, "-P", "-m", "cod", "--site", str(self._site_file), "serve", "--only", part.name]
         environment = os.environ | {PARENT: str(os.getpid())}
         part.started = now
@@ -105,7 +105,7 @@ class Supervisor:
                 if pid:
                     self._ended(part, os.waitstatus_to_exitcode(status))
 
-    def _ended(self, part: Part, code: int) -> None:
+    def _ended(self, part: ServerPart, code: int) -> None:
         for gauge in self._counters.glob(f"gauge_*_{part.pid}.db"):
             gauge.unlink(missing_ok=True)
         now = time.monotonic()

@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 
 from images import disk, grub
-from images.disk import MIB, Part
+from images.disk import MIB, ImagePartition
 from trampoline.recipe import packages
 
 NAME, VERSION, SUITE = "debian", "1", "bookworm"
@@ -59,8 +59,8 @@ def make(debs: list[Path], scratch: Path, path: Path) -> dict[str, object]:
     kernel = next((tree / "boot").glob("vmlinuz-*")).name.removeprefix("vmlinuz-")
     _settle(tree, root, kernel)
     used = sum(4096 + -(-found.lstat().st_size // 4096) * 4096 for found in tree.rglob("*")) // MIB
-    parts = [Part(f"{NAME}-boot", 1, "bios"), Part(f"{NAME}-esp", ESP_MIB, "esp"),
-             Part(f"{NAME}-root", -(-(used + SLACK_MIB) // 64) * 64, "linux")]
+    parts = [ImagePartition(f"{NAME}-boot", 1, "bios"), ImagePartition(f"{NAME}-esp", ESP_MIB, "esp"),
+             ImagePartition(f"{NAME}-root", -(-(used + SLACK_MIB) // 64) * 64, "linux")]
     disk.create(path, 2 + sum(part.size for part in parts), "gpt", parts)
     boot_at, esp_at, root_at = disk.starts(parts)
     boot, core = grub.bios(tree, scratch, boot_at * MIB // 512, prefix=f"(,gpt{len(parts)})/boot/grub",

@@ -28,7 +28,7 @@ TYPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ImagePartition:
     """A partition: sizes in MiB. `type` is a key of TYPES, or an MBR type in hexadecimal."""
 
     name: str
@@ -41,12 +41,12 @@ def identifier(*words: object) -> str:
     return str(uuid.uuid5(_IDS, "/".join(map(str, words))))
 
 
-def starts(parts: Sequence[Part]) -> list[int]:
+def starts(parts: Sequence[ImagePartition]) -> list[int]:
     """The MiB at which each partition starts."""
     return [1 + sum(part.size for part in parts[:number]) for number in range(len(parts))]
 
 
-def create(path: Path, size: int, table: str, parts: Sequence[Part]) -> None:
+def create(path: Path, size: int, table: str, parts: Sequence[ImagePartition]) -> None:
     """An empty image of `size` MiB with a partition table, 'gpt' or 'dos'."""
     with open(path, "wb") as file:
         file.truncate(size * MIB)

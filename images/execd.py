@@ -14,7 +14,7 @@ from pathlib import Path
 from stat import S_IFDIR, S_IFLNK, S_IMODE
 
 from images import disk, linux, ssh
-from images.disk import Part
+from images.disk import ImagePartition
 
 NAME, VERSION = "execd", "2"
 SIZE, ROOT_MIB = 416, 384  # MiB of the image, of its root partition
@@ -46,7 +46,7 @@ def make(tools: Path, root: Path, scratch: Path, path: Path) -> dict[str, object
 
     tools  the unpacked packages with kernel and GRUB; `root`: those of PACKAGES
     """
-    last = Part(f"{NAME}-root", ROOT_MIB, "linux")
+    last = ImagePartition(f"{NAME}-root", ROOT_MIB, "linux")
     image = f"name={NAME}\nversion={VERSION}\nroot=disk\n".encode()
     boot = {"bin/busybox": ((tools / "bin/busybox").read_bytes(), 0o755), "etc/image": (image, 0o644),
             "init": ((linux.ROOTFS / "init").read_bytes(), 0o755),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from images import disk, linux, ssh
-from images.disk import Part
+from images.disk import ImagePartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,15 @@ HELLOS = {hello.name: hello for hello in (
 
 def make(hello: Hello, packages: Path, scratch: Path, path: Path) -> dict[str, object]:
     """Write the image to `path`; returns facts beyond its size: `digest` of the system partition."""
-    last = Part(f"{hello.name}-data", 64, "data") if hello.root == "ram" else Part(f"{hello.name}-root", 256, "linux")
+    last = ImagePartition(f"{hello.name}-data", 64,
+                          "data") if hello.root == "ram" else ImagePartition(f"{hello.name}-root", 256, "linux")
     first = files(hello, packages) if hello.root == "ram" else _own(hello, packages)
     digest = linux.write(path, hello.size, packages, scratch, last=last, ramdisk=linux.ramdisk(packages, first),
                          content=_last(hello, packages, scratch, last))
     return {"version": hello.version, "digest": digest}
 
 
-def _last(hello: Hello, packages: Path, scratch: Path, part: Part) -> bytes:
+def _last(hello: Hello, packages: Path, scratch: Path, part: ImagePartition) -> bytes:
     if hello.root == "ram":
         return disk.fat(scratch / "data", "data", part.size, {"README": b"user data goes here\n"})
     mountpoints = {f"{folder}/.keep": (b"", 0o644) for folder in ("proc", "sys", "dev", "run", "tmp", "data", "sbin",

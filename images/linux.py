@@ -14,7 +14,7 @@ from stat import S_ISLNK
 import zstandard
 
 from images import disk, grub, ssh
-from images.disk import MIB, Part
+from images.disk import MIB, ImagePartition
 from trampoline.recipe import cpio, modules
 
 PACKAGES = ("busybox-static", "grub-common", "grub-efi-amd64-bin", "grub-pc-bin", "libdevmapper1.02.1",
@@ -24,10 +24,11 @@ SYSTEM_MIB = 24
 ROOTFS = Path(__file__).resolve().parent / "rootfs"
 
 
-def write(path: Path, size: int, packages: Path, scratch: Path, *, ramdisk: bytes, last: Part, content: bytes) -> str:
+def write(path: Path, size: int, packages: Path, scratch: Path, *, ramdisk: bytes, last: ImagePartition,
+          content: bytes) -> str:
     """Write an image of `size` MiB whose `last` partition holds `content`; the system partition's SHA-256."""
     name = path.stem
-    parts = [Part(f"{name}-boot", 1, "bios"), Part(f"{name}-system", SYSTEM_MIB, "esp"), last]
+    parts = [ImagePartition(f"{name}-boot", 1, "bios"), ImagePartition(f"{name}-system", SYSTEM_MIB, "esp"), last]
     disk.create(path, size, "gpt", parts)
     boot_at, system_at, last_at = disk.starts(parts)
     boot, core = grub.bios(packages, scratch, boot_at * MIB // 512)

@@ -13,11 +13,12 @@ from pathlib import Path
 
 from cod.wire import realmode
 from images import disk
-from images.disk import MIB, Part
+from images.disk import MIB, ImagePartition
 
 VERSION = "1"
 SIZE = 192  # MiB
-PARTS = (Part("one", 16, "63"), Part("two", 8, "27"), Part("three", 32, "6f"), Part("four", 64, "db"))
+PARTS = (ImagePartition("one", 16, "63"), ImagePartition("two", 8, "27"), ImagePartition("three", 32, "6f"),
+         ImagePartition("four", 64, "db"))
 FILLED = 3  # MiB at the start of each partition that are not empty
 MESSAGE = f"opaque: image=opaque version={VERSION} hello from my own boot code, and partition two says: "
 PARTITION_TEXT = "all bits arrived"

@@ -20,7 +20,7 @@ SEED = "CIDATA"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartitionUsage:
     """A partition: `start` and `size` in bytes; number 0 is a whole disk without a table. `type` as in templates, or a
     GUID, or an MBR type in hexadecimal."""
 
@@ -46,7 +46,7 @@ class Usage:
     used    bytes to be read, in ascending order; all others of the copy are zeros, but for its changes
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[PartitionUsage, ...]
     copy: Overlay
     used: tuple[Extent, ...]
 
@@ -71,13 +71,13 @@ def look(disk: Disk) -> Usage:
     return Usage(tuple(kept), copy, joined(_used(parts, kept), copy.size, copy.size))
 
 
-def _size(disk: Disk, kept: Sequence[Part], has_backup: bool) -> int:
+def _size(disk: Disk, kept: Sequence[PartitionUsage], has_backup: bool) -> int:
     """As small as the map allows, so that the copy fits onto smaller disks, too."""
     end = max((part.start + part.size for part in kept), default=0) + (ALIGN if has_backup else 0)
     return min(-(-max(end, ALIGN) // ALIGN) * ALIGN, disk.size)
 
 
-def _used(parts: Sequence[Part], kept: Sequence[Part]) -> Iterator[Extent]:
+def _used(parts: Sequence[PartitionUsage], kept: Sequence[PartitionUsage]) -> Iterator[Extent]:
     yield 0, min((part.start for part in parts), default=0)
     for part in kept:
         for start, stop in ((0, part.size),) if part.content.used is None else part.content.used:
@@ -87,7 +87,7 @@ def _used(parts: Sequence[Part], kept: Sequence[Part]) -> Iterator[Extent]:
 # ---------------------------------------------------------------- the map
 
 
-def _parts(disk: Disk) -> Iterator[Part]:
+def _parts(disk: Disk) -> Iterator[PartitionUsage]:
     gpt = partitions.read_gpt(disk)
     if gpt:
         for number, entry in gpt.entries.items():
@@ -105,11 +105,11 @@ def _mbr_type(kind: int) -> str:
     return next((name for name, (_, own) in TYPES.items() if own == kind), f"0x{kind:02x}")
 
 
-def _part(disk: Disk, number: int, start: int, size: int, kind: str, name: str) -> Part:
+def _part(disk: Disk, number: int, start: int, size: int, kind: str, name: str) -> PartitionUsage:
     size = max(min(size, disk.size - start), 0)
 
     def read(length: int, offset: int) -> bytes:
         length = min(length, size - offset)
         return disk.read(length, start + offset) if length > 0 and offset >= 0 else b""
 
-    return Part(number, start, size, kind, name, detect.look(read, size))
+    return PartitionUsage(number, start, size, kind, name, detect.look(read, size))

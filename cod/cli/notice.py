@@ -99,7 +99,7 @@ def test(ctx: click.Context, group: str, as_json: bool) -> None:
 
 
 def tried(server: Client, value: Any, seconds: float = TEST_TIME) -> Any:
-    """The notice, once each of its deliveries has arrived or failed for the first time, or after `seconds`."""
+    """Return the notice, once each of its deliveries has arrived or failed for the first time, or after `seconds`."""
     end = time.monotonic() + seconds
     while any(d["state"] == "waiting" and not d["error"] for d in value["deliveries"]) and time.monotonic() < end:
         time.sleep(0.2)

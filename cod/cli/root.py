@@ -54,7 +54,7 @@ COMMANDS = {
 TOKENLESS = " (export COD_TOKEN=$(cod session start NAME) has one for a name and a password)"
 
 
-class Refused(click.ClickException):
+class RefusedByServer(click.ClickException):
     """The server says no: one line, exit code 1."""
 
     def __init__(self, message: str, error: ApiError) -> None:
@@ -111,7 +111,7 @@ class Root(click.Group):
             return super().invoke(ctx)
         except ApiError as error:
             hint = TOKENLESS if error.status == 401 and not ctx.params["token"] else ""
-            raise Refused("\n".join(error.sentences()) + hint, error) from None
+            raise RefusedByServer("\n".join(error.sentences()) + hint, error) from None
         except Unreachable as error:
             raise NoServer(str(error)) from None
         except KeyboardInterrupt:
@@ -121,7 +121,7 @@ class Root(click.Group):
 def _problem(error: click.ClickException) -> dict[str, Any]:
     """Return a refusal as JSON values: those of the API's problem document, or what the command line itself says."""
     told: dict[str, Any] = {"exit_code": error.exit_code, "detail": error.format_message()}
-    if isinstance(error, Refused):
+    if isinstance(error, RefusedByServer):
         found = error.error
         return told | {"code": found.code, "status": found.status, "detail": found.detail, "field": found.field,
                        "errors": found.errors}

@@ -186,7 +186,7 @@ class Span(click.ParamType[float]):
         return seconds
 
 
-class Kind(click.ParamType[dict[str, Any]]):
+class NodeKindParam(click.ParamType[dict[str, Any]]):
     """COUNT[:TEMPLATE[:FILE]], nodes of one kind: a tuple of a request as the API has it."""
 
     name = "COUNT[:TEMPLATE[:FILE]]"
@@ -204,7 +204,7 @@ class Kind(click.ParamType[dict[str, Any]]):
 
 
 SPAN = Span()
-KIND = Kind()
+KIND = NodeKindParam()
 
 
 class Size(click.ParamType[int]):

@@ -25,6 +25,6 @@ def add(
                        about=about, link=link, now=now)
 
 
-def tell(tx: Tx, vcluster: Vcluster, said: notice_texts.News, now: float) -> Notice:
+def tell(tx: Tx, vcluster: Vcluster, said: notice_texts.NoticeText, now: float) -> Notice:
     """Tell the vcluster's group something about it."""
     return add(tx, **said, group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)

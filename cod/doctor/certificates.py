@@ -35,7 +35,7 @@ def _judged(what: str, files: WebCertificate, remedy: str, now: float, made: boo
         return Finding("certificates", GOOD, f"{what}: COD makes it when the server starts")
     try:
         (first, *_), _key = webcert.loaded(files)
-    except webcert.Unusable as error:
+    except webcert.BadWebCertificate as error:
         state = UNSEEN if "Permission denied" in str(error) else BAD
         return Finding("certificates", state, f"{what}: {error}", "run `cod doctor` as root" if state == UNSEEN else
                        remedy)

@@ -106,7 +106,7 @@ class BootSecret:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class AgentSession:
     """A row of `sessions`: an agent's open connection."""
 
     node_id: int

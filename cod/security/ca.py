@@ -51,7 +51,7 @@ class Issued:
         return x509.load_pem_x509_certificate(self.certificate).public_bytes(serialization.Encoding.DER)
 
 
-class Unusable(Exception):
+class BadAuthority(Exception):
     """The authority's files cannot be used; the sentence names them and says what to do."""
 
 
@@ -162,12 +162,12 @@ def _read(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, bytes]:
         key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
         own = x509.load_pem_x509_certificate(certificate).public_key()
     except OSError as error:
-        raise Unusable(f"the authority for VCMs has no {error.filename} ({error.strerror}): {remedy}") from None
+        raise BadAuthority(f"the authority for VCMs has no {error.filename} ({error.strerror}): {remedy}") from None
     except (ValueError, TypeError):
-        raise Unusable(f"the authority for VCMs cannot be read: ca.key or ca.crt is not PEM: {remedy}") from None
+        raise BadAuthority(f"the authority for VCMs cannot be read: ca.key or ca.crt is not PEM: {remedy}") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != own:
-        raise Unusable(f"the authority for VCMs does not fit together: ca.crt is not the certificate of ca.key: "
-                       f"{remedy}")
+        raise BadAuthority(f"the authority for VCMs does not fit together: ca.crt is not the certificate of ca.key: "
+                           f"{remedy}")
     return key, certificate
 
 

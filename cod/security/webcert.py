@@ -41,7 +41,7 @@ class WebCertificate:
         return hashlib.sha256(found.public_bytes(serialization.Encoding.DER)).hexdigest()
 
 
-class Unusable(Exception):
+class BadWebCertificate(Exception):
     """The certificate or its key cannot be used; the sentence names the file."""
 
 
@@ -64,17 +64,18 @@ def loaded(files: WebCertificate) -> tuple[list[x509.Certificate], PrivateKeyTyp
         chain = x509.load_pem_x509_certificates(files.certificate.read_bytes())
         key = serialization.load_pem_private_key(files.key.read_bytes(), None)
     except OSError as error:
-        raise Unusable(f"{error.filename} cannot be read: {error.strerror}") from None
+        raise BadWebCertificate(f"{error.filename} cannot be read: {error.strerror}") from None
     except (ValueError, TypeError):
-        raise Unusable(f"{files.certificate} or {files.key} is no certificate or no key without a password, as PEM"
-                       ) from None
+        raise BadWebCertificate(f"{files.certificate} or {files.key} is no certificate or no key without a password, "
+                                f"as PEM"
+                                ) from None
     if _public(key.public_key()) != _public(chain[0].public_key()):
-        raise Unusable(f"{files.key} is not the key of {files.certificate}")
+        raise BadWebCertificate(f"{files.key} is not the key of {files.certificate}")
     return chain, key
 
 
 def _will_do(files: WebCertificate, names: Sequence[str], now: datetime) -> bool:
-    with suppress(OSError, ValueError, x509.ExtensionNotFound, Unusable):
+    with suppress(OSError, ValueError, x509.ExtensionNotFound, BadWebCertificate):
         (shown, *_), _key_there = loaded(files)
         own = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         return set(own) == set(_alternatives(names)) and now < shown.not_valid_after_utc - RENEWED

@@ -26,7 +26,7 @@ class OwnNode:
 
     @property
     def lost(self) -> bool:
-        """Is it not the vcluster's any more?"""
+        """Whether the node has left the vcluster."""
         return self.member.state == "lost"
 
 

@@ -125,7 +125,7 @@ class MemoryBody(Body):
             value = await carry_out(context, route, ask, conditions)
         finally:
             if route.dear:
-                request.headers |= context.rations.told(who)
+                request.headers |= context.rate_limits.told(who)
         if isinstance(value, Repeated):
             return self._repeat(route, value)
         if isinstance(value, Tagged):

@@ -56,11 +56,11 @@ async def carry_out(
     """The value of the route's flow, once it is committed and its effects are on their way; a `Repeated` where the same
     was asked under the same key before. Some routes have more than one flow: see `Route.act`."""
     if route.dear:
-        context.rations.spend(ask.who)
+        context.rate_limits.spend(ask.who)
     if route.act is not None:
         return await route.act(context.signin, ask)
     if route.before is not None:
-        ask = replace(ask, prepared=await context.rations.turn.run(in_thread, context, route.before, ask))
+        ask = replace(ask, prepared=await context.rate_limits.turn.run(in_thread, context, route.before, ask))
     flow: Flow[Any] = route.call(ask)
     if route.changes:
         flow = partial(noted, flow=flow, who=ask.who, change=change(route, ask), now=ask.now)

@@ -13,7 +13,7 @@ from cod.model import Site, SiteRef
 from cod.pool import Pool
 from cod.security.ca import Ca
 from cod.web.events import Hub
-from cod.web.rations import Rations
+from cod.web.rate_limits import RateLimits
 from cod.web.signin.service import SignIn
 from cod.web.uploads.intake import Intake
 
@@ -54,7 +54,7 @@ class Context:
     fingerprint: Callable[[], str]
     signin: SignIn
     hub: Hub
-    rations: Rations
+    rate_limits: RateLimits
 
     @property
     def site(self) -> Site:

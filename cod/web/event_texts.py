@@ -18,7 +18,7 @@ Groups = frozenset[int] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class Event:
     """Something to tell.
 
     row     its id in the table that it comes from
@@ -43,12 +43,12 @@ class Happening:
         return f"{head}event: {self.kind}\ndata: {json.dumps(value, default=str)}\n\n"
 
 
-def happenings(rows: Iterable[Mapping[str, Any]], notices: Iterable[Any]) -> list[Happening]:
+def happenings(rows: Iterable[Mapping[str, Any]], notices: Iterable[Any]) -> list[Event]:
     """What rows of the history and of the notices say."""
-    found = [Happening("transition", {key: row[key] for key in SENT}, row["id"], _one(row["group_id"]),
-                       _one(row["left_group_id"])) for row in rows]
-    return found + [Happening("notice", document_of(view.notice, view.group, view.vcluster), view.notice.id,
-                              _one(view.notice.group_id)) for view in notices]
+    found = [Event("transition", {key: row[key] for key in SENT}, row["id"], _one(row["group_id"]),
+                   _one(row["left_group_id"])) for row in rows]
+    return found + [Event("notice", document_of(view.notice, view.group, view.vcluster), view.notice.id,
+                          _one(view.notice.group_id)) for view in notices]
 
 
 def _one(group: int | None) -> frozenset[int]:
@@ -75,7 +75,7 @@ class Following:
         return True
 
 
-def progress(row: Mapping[str, Any]) -> Happening:
+def progress(row: Mapping[str, Any]) -> Event:
     """What a row of the progress says."""
-    return Happening("progress", {key: value for key, value in row.items() if key != "group_id"}, None,
-                     _one(row["group_id"]))
+    return Event("progress", {key: value for key, value in row.items() if key != "group_id"}, None,
+                 _one(row["group_id"]))

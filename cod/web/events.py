@@ -23,7 +23,7 @@ from cod.flows import views
 from cod.model import Who
 from cod.pool import Pool
 from cod.web.errors import HttpProblem
-from cod.web.event_texts import Following, Groups, Happening, happenings, progress
+from cod.web.event_texts import Event, Following, Groups, happenings, progress
 
 PERIOD = 0.5
 KEEPALIVE = 15.0
@@ -86,7 +86,7 @@ class Hub:
         for stream in list(self.streams):
             stream.stop()
 
-    def under_way(self) -> list[Happening]:
+    def under_way(self) -> list[Event]:
         """The progress of what is being written, as it was last seen."""
         return [progress(row) for row in self._progress.values()]
 
@@ -120,7 +120,7 @@ class EventStream:
 
     def __init__(self, hub: Hub, request: Any, who: Who, again: Any) -> None:
         self._hub, self._request, self.who, self._again = hub, request, who, again
-        self._behind: list[Happening] | None = []  # while it catches up: what happens meanwhile
+        self._behind: list[Event] | None = []  # while it catches up: what happens meanwhile
         self._held: list[str] = []
         self._size = 0
         self._paused = self._gone = False
@@ -180,12 +180,12 @@ class EventStream:
         if reads is not None:
             reads.callback(None)
 
-    def _fresh(self, told: list[Happening]) -> str:
+    def _fresh(self, told: list[Event]) -> str:
         """What of it the client has not been sent while it caught up, and did not know before."""
         return "".join(each.text(self.groups) for each in told if (each.kind, each.row) not in self._sent
                        and (each.row is None or each.row > self._floors[each.kind == "notice"]))
 
-    def hear(self, text: str, told: list[Happening]) -> None:
+    def hear(self, text: str, told: list[Event]) -> None:
         """What has happened, `text` being that for its groups."""
         now = self._hub.reactor.seconds()
         if now - self._checked > CHECKED:

@@ -134,7 +134,7 @@ class Items(Reply, Generic[R]):
     items: list[R]
 
 
-class Part(Items[R], Generic[R]):
+class ListPage(Items[R], Generic[R]):
     """A part of a list. `next`: the `after` of the next part, null on the last; `total`: items of all parts, null where
     there are too many to count."""
 

@@ -30,7 +30,7 @@ from cod.web.context import Context
 from cod.web.events import Hub
 from cod.web.portal.front import Portal
 from cod.web.portal.registry import ACTIONS, PAGES
-from cod.web.rations import Rations
+from cod.web.rate_limits import RateLimits
 from cod.web.request import ApiRequest, Body
 from cod.web.signin.service import SignIn
 from cod.web.tls import WebTls
@@ -88,7 +88,7 @@ class ApiServer(Service):
                 upload_limit=upload_limit, wake=wake, metrics=partial(metrics.page, pool, site, clock),
                 webhook_key=webhook_key, authority=authority, names=frozenset(name.lower() for name in names),
                 proxied=tls is None, consoles=consoles, fingerprint=(lambda: tls.fingerprint) if tls else str,
-                signin=SignIn(reactor, pool, site, clock), hub=Hub(reactor, pool), rations=Rations(clock)))
+                signin=SignIn(reactor, pool, site, clock), hub=Hub(reactor, pool), rate_limits=RateLimits(clock)))
             for local in (True, False)
         ]
         self._sweep = LoopingCall(lambda: ensureDeferred(self.intake.sweep()))
@@ -120,7 +120,7 @@ class ApiServer(Service):
         try:
             if self._tls:
                 self._tls.reread()
-        except (OSError, webcert.Unusable) as error:
+        except (OSError, webcert.BadWebCertificate) as error:
             log.error("the certificate cannot be taken over; the old one stays: %s", error)
 
     def stopService(self) -> Deferred[Any]:

@@ -63,7 +63,7 @@ NOTHING: Sequence[Burst] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TftpRequest:
     """A client's first datagram. `kind` is 'read' or 'write'; option names are in lower case (RFC 2347)."""
 
     kind: str
@@ -133,7 +133,7 @@ class Credit:
         return True
 
 
-def decode_request(datagram: bytes) -> Request:
+def decode_request(datagram: bytes) -> TftpRequest:
     """The request in the first datagram from a client. Raises `Malformed`."""
     if len(datagram) > LONGEST_REQUEST or datagram[:2] not in (b"\0\1", b"\0\2"):
         raise Malformed("not a TFTP request")
@@ -142,7 +142,7 @@ def decode_request(datagram: bytes) -> Request:
     except (TftpException, struct.error, UnicodeDecodeError) as error:
         raise Malformed("malformed TFTP request") from error
     kind = "write" if isinstance(packet, TftpPacketWRQ) else "read"
-    return Request(kind, packet.filename, packet.mode, {k.lower(): v for k, v in packet.options.items()})
+    return TftpRequest(kind, packet.filename, packet.mode, {k.lower(): v for k, v in packet.options.items()})
 
 
 def encode_error(code: int, message: str) -> bytes:
@@ -174,7 +174,7 @@ def negotiate(options: Mapping[str, str], size: int, limits: Limits = DEFAULTS) 
     return granted
 
 
-class Session:
+class TftpSession:
     """One file on its way to one client. `content` must not change its length while the session lives.
 
     deadline   when `tick` has something to do, in the caller's seconds
@@ -185,7 +185,7 @@ class Session:
     __slots__ = ("_acked", "_blksize", "_content", "_last", "_limits", "_oack", "_quiet", "_sent", "_stride",
                  "_timeout", "_tries", "_window", "answered", "deadline", "outcome")
 
-    def __init__(self, request: Request, content: Buffer, limits: Limits = DEFAULTS) -> None:
+    def __init__(self, request: TftpRequest, content: Buffer, limits: Limits = DEFAULTS) -> None:
         granted = negotiate(request.options, len(content), limits)
         self._content = memoryview(content)
         self._limits = limits

@@ -30,7 +30,7 @@ _ATTRIBUTE = re.compile(rb"=\s*[\"']")
 _ENCODING = re.compile(rb"^\s*<\?xml[^>]*encoding\s*=\s*[\"']([^\"']*)[\"']")
 
 
-class Refused(Exception):
+class BadDocument(Exception):
     """The document is not acceptable: `line` (counted from 1, 0 when it is about the whole) and a readable `reason`,
     cut where the document has names as long as itself."""
 
@@ -48,10 +48,10 @@ def parse(document: bytes, schema: str, *, limit: int = LIMIT) -> etree._Element
     if not grammar.validate(root):
         # Looking for the fault makes Python objects of elements, 70 MB of them in a hostile document: small ones only.
         if document.count(b"<") <= 2 * MOST and (told := _faults(schema).first(root)) is not None:
-            raise Refused(*told)
+            raise BadDocument(*told)
         # libxml2 lists the least specific complaint first; the last line reached is where the trouble is.
         worst = max(grammar.error_log, key=lambda entry: entry.line)
-        raise Refused(worst.line, worst.message)
+        raise BadDocument(worst.line, worst.message)
     return root
 
 
@@ -60,26 +60,26 @@ def well_formed(document: bytes, schema: str = "", *, limit: int = LIMIT) -> etr
     size, most = WRITTEN.get(schema, (LIMIT, None))
     limit = min(limit, size)
     if len(document) > limit:
-        raise Refused(0, f"{len(document)} bytes long; at most {limit} are read")
+        raise BadDocument(0, f"{len(document)} bytes long; at most {limit} are read")
     if b"\0" in document or document[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise Refused(0, "not UTF-8 text")
+        raise BadDocument(0, "not UTF-8 text")
     at = document.find(b"<!DOCTYPE")
     if at >= 0:
-        raise Refused(document.count(b"\n", 0, at) + 1, "a document type declaration is not allowed")
+        raise BadDocument(document.count(b"\n", 0, at) + 1, "a document type declaration is not allowed")
     declared = _ENCODING.match(document)
     if declared and declared[1].lower() not in (b"utf-8", b"utf8", b"us-ascii", b"ascii"):
-        raise Refused(1, f"encoding {declared[1].decode('ascii', 'replace')}: documents are UTF-8")
+        raise BadDocument(1, f"encoding {declared[1].decode('ascii', 'replace')}: documents are UTF-8")
     if most is not None and (document.count(b"<") > most or len(_ATTRIBUTE.findall(document)) > most):
-        raise Refused(0, f"more than {most} tags or attributes; it is not read")
+        raise BadDocument(0, f"more than {most} tags or attributes; it is not read")
     parser = etree.XMLParser(
         resolve_entities=False, no_network=True, load_dtd=False, dtd_validation=False, huge_tree=False,
         remove_comments=True, remove_pis=True)
     try:
         return etree.fromstring(document, parser)
     except etree.XMLSyntaxError as error:
-        raise Refused(error.lineno or 0, f"not well-formed: {error.msg}") from None
+        raise BadDocument(error.lineno or 0, f"not well-formed: {error.msg}") from None
     except ValueError as error:
-        raise Refused(0, f"not well-formed: {error}") from None
+        raise BadDocument(0, f"not well-formed: {error}") from None
 
 
 @functools.cache

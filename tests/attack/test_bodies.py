@@ -35,7 +35,7 @@ from cod.security import passwords
 from cod.security.ca import Ca
 from cod.web.context import Context
 from cod.web.events import Hub
-from cod.web.rations import Rations
+from cod.web.rate_limits import RateLimits
 from cod.web.resources import ROUTES
 from cod.web.routes import Route
 from cod.web.server import Api
@@ -152,7 +152,7 @@ class Line:
             intake=intake, upload_limit=2**20, wake=lambda effects: None, metrics=Deferred, webhook_key=bytes(32),
             authority=None, names=frozenset(), proxied=False, consoles=None, fingerprint=str,
             signin=SignIn(self.reactor, pool, SiteRef(site), self.clock), hub=Hub(self.reactor, pool),
-            rations=Rations(self.clock)))
+            rate_limits=RateLimits(self.clock)))
 
     def clock(self) -> float:
         return self.now
@@ -256,7 +256,7 @@ def test_mutated_bodies_of_nmp(
     in_transaction(engine, nmplab.founded, site)
     authority = Ca(tmp_path / "ca", "test")
     pool = Rehearsal(engine)
-    speaker = verbs.Speaker("pool", 1)
+    speaker = verbs.VcmPeer("pool", 1)
     asked = tuple(verbs._FLOWS)
 
     def attack(message: Message) -> str:

@@ -48,7 +48,7 @@ def dhcp_attack(data: bytes, site: Site) -> str:
 
 
 def tftp_attack(data: bytes, site: Site) -> str:
-    session = tftp.Session(tftp.Request("read", "x", "octet", {"windowsize": "4"}), bytes(10_000))
+    session = tftp.TftpSession(tftp.TftpRequest("read", "x", "octet", {"windowsize": "4"}), bytes(10_000))
     session.start(0.0)
     session.receive(data, 0.1)
     try:
@@ -56,7 +56,7 @@ def tftp_attack(data: bytes, site: Site) -> str:
     except tftp.Malformed as error:
         tftp.encode_error(tftp.ILLEGAL, str(error))
         return "refused"
-    for burst in tftp.Session(request, bytes(100_000)).start(0.0):
+    for burst in tftp.TftpSession(request, bytes(100_000)).start(0.0):
         burst.datagrams()
     return "answered"
 

@@ -11,7 +11,7 @@ import pytest
 
 from cod.client import ApiError, Client
 from cod.flows.images import templates
-from cod.web import rations
+from cod.web import rate_limits
 from cod.wire import xmldoc
 from tests.net.apiserver import Served
 
@@ -33,7 +33,7 @@ def test_what_is_too_much_is_refused_before_it_is_parsed(
     document: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(xmldoc.etree, "fromstring", lambda *_: pytest.fail("it is parsed"))
-    with pytest.raises(xmldoc.Refused, match=words):
+    with pytest.raises(xmldoc.BadDocument, match=words):
         xmldoc.parse(document.encode(), "template")
 
 
@@ -79,8 +79,8 @@ def test_a_check_under_way_delays_neither_database_nor_reactor(
 
 
 def test_each_person_has_a_ration(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rations, "BURST", 3.0)
-    monkeypatch.setattr(rations, "RATE", 0.001)
+    monkeypatch.setattr(rate_limits, "BURST", 3.0)
+    monkeypatch.setattr(rate_limits, "RATE", 0.001)
     token = served.local.post("/tokens", {"name": "ann", "scope": "admin"})["token"]
     other = served.local.post("/tokens", {"name": "bob", "scope": "admin"})["token"]
     ann, bob = served.remote(token), served.remote(other)

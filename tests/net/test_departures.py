@@ -126,7 +126,7 @@ class Here:
         self.engine, self.site, self.clock, self.now = engine, site, Clock(), NOW
         self._in_reactor = in_reactor
         self.door = SignIn(reactor, pool, SiteRef(site), lambda: self.now)
-        self.edge = edge.Departures(reactor, pool, SiteRef(site), lambda: self.now)
+        self.edge = edge.DirectorySync(reactor, pool, SiteRef(site), lambda: self.now)
 
     def tx(self, flow: Callable[..., Any], *args: Any, **named: Any) -> Any:
         return in_transaction(self.engine, flow, *args, **named)
@@ -266,7 +266,7 @@ def test_only_who_can_do_something_here_is_asked_about(here: Here) -> None:
 
 def test_the_service_begins_and_ends(engine: Engine, pool: Pool, site: Site, tmp_path: Path) -> None:
     clock = Clock()
-    service = edge.Departures(clock, pool, SiteRef(site), clock.seconds)
+    service = edge.DirectorySync(clock, pool, SiteRef(site), clock.seconds)
     service.startService()
     clock.advance(edge.PERIOD)  # the site has no directory: nobody is asked
     assert service.stopService() is not None

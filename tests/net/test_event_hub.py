@@ -14,7 +14,7 @@ from cod.model import Role, Who
 from cod.store.nodes import nodes
 from cod.web import event_texts, events
 from cod.web.errors import HttpProblem
-from cod.web.event_texts import OVERLAP, Following, Happening
+from cod.web.event_texts import OVERLAP, Event, Following
 from cod.web.events import Hub
 from tests.net.handpool import HandPool
 
@@ -227,15 +227,15 @@ def test_a_database_that_is_away_ends_the_streams_and_the_next_one_begins_anew(s
 
 
 def test_a_happening_is_for_whom_it_is_for() -> None:
-    told = Happening("transition", {"node": "n1", "vcluster": "v2", "cause": "for v2", "actor": "user:x"}, 5,
-                     frozenset({2}), frozenset({1}))
+    told = Event("transition", {"node": "n1", "vcluster": "v2", "cause": "for v2", "actor": "user:x"}, 5,
+                 frozenset({2}), frozenset({1}))
     assert "v2" in told.text(None)
     assert "v2" in told.text(frozenset({2, 9}))
     assert "n1" in told.text(frozenset({1}))
     assert "v2" not in told.text(frozenset({1}))
     assert told.text(frozenset({3})) == told.text(frozenset()) == ""
     assert told.text(None).startswith("id: 5\n")
-    siteonly = Happening("notice", {"about": "a disk"}, 6)
+    siteonly = Event("notice", {"about": "a disk"}, 6)
     assert siteonly.text(None)
     assert not siteonly.text(frozenset({1}))
 

@@ -20,7 +20,7 @@ from twisted.python.threadpool import ThreadPool
 from cod.flows.notices.notices import Delivery
 from cod.model import Mail, Notice, NoticeRules, Send, Site, SiteRef
 from cod.net.notify import mailer
-from cod.net.notify.delivery_errors import Unsent
+from cod.net.notify.delivery_errors import DeliveryError
 from cod.net.notify.mailer import Mailer
 from tests.net.certificates import Authority
 from tests.net.receivers import PASSWORD, serving
@@ -78,8 +78,8 @@ def server(port: int, tls: str = "none", **more: Any) -> Mail:
     return Mail(host="127.0.0.1", port=port, tls=tls, sender="cod@x.org", admins=("root@x.org",), **more)
 
 
-def unsent(send: Callable[..., Any], *args: Any, **kwargs: Any) -> Unsent:
-    with pytest.raises(Unsent) as caught:
+def unsent(send: Callable[..., Any], *args: Any, **kwargs: Any) -> DeliveryError:
+    with pytest.raises(DeliveryError) as caught:
         send(*args, **kwargs)
     assert PASSWORD not in caught.value.sentence
     return caught.value

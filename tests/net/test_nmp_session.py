@@ -20,8 +20,8 @@ from cod.flows.notices.vcms import Greeted
 from cod.model import Owed, Refused, Site, SiteRef, Vcluster
 from cod.net.nmp import limits
 from cod.net.nmp.connection import BACKLOG, GREETING, LINGER, STALLED
-from cod.net.nmp.limits import BYTES, HELLOS, MOST_KNOWN, QUIET, Bucket, QuietLog, Rations
-from cod.net.nmp.session import WINDOW, Session
+from cod.net.nmp.limits import BYTES, HELLOS, MOST_KNOWN, QUIET, Bucket, QuietLog, Quotas
+from cod.net.nmp.session import WINDOW, VcmSession
 from cod.net.nmp.tls import Shown
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
@@ -38,11 +38,11 @@ class Host:
     def __init__(self, site: Site) -> None:
         self.reactor, self.site, self.server = Clock(), SiteRef(site), "cod1"
         self.pool = self
-        self.sessions: dict[int, Session] = {}
-        self.connected: set[Session] = set()
+        self.sessions: dict[int, VcmSession] = {}
+        self.connected: set[VcmSession] = set()
         self.strangers: Counter[str] = Counter()
         self.quiet = QuietLog(logging.getLogger("cod.nmp"), self.reactor.seconds)
-        self.rations = Rations(self.reactor.seconds)
+        self.quotas = Quotas(self.reactor.seconds)
         self.ran: list[str] = []
         self.authority = None
         self.held: list[Deferred[Any]] | None = None
@@ -85,7 +85,7 @@ class Line:
     def __init__(self, site: Site, *, hello: bool = True, host: Host | None = None) -> None:
         self.host = host or Host(site)
         self.transport: Any = _Transport()  # type: ignore[no-untyped-call]
-        self.session = Session(self.host, "10.0.0.9")  # type: ignore[arg-type]
+        self.session = VcmSession(self.host, "10.0.0.9")  # type: ignore[arg-type]
         self.session.makeConnection(self.transport)  # type: ignore[no-untyped-call]
         self.number = 0
         if hello:
@@ -210,14 +210,14 @@ def test_who_comes_again_and_again_is_sent_away_for_a_while(site: Site) -> None:
 
 def test_what_a_vcm_may_say_does_not_begin_anew_with_a_connection(site: Site) -> None:
     first = Line(site)
-    first.host.rations.forget(first.host.sessions)  # it has used nothing yet, but will
+    first.host.quotas.forget(first.host.sessions)  # it has used nothing yet, but will
     for _ in range(10):
         first.ask(b.Status())
     second = Line(site, host=first.host)
     assert isinstance(second.ask(b.Status()), b.Error)
     first.host.reactor.advance(60.0)
-    first.host.rations.forget({})
-    assert first.host.rations.of(1) is not second.session._ration  # nothing is remembered for ever
+    first.host.quotas.forget({})
+    assert first.host.quotas.of(1) is not second.session._ration  # nothing is remembered for ever
     assert isinstance(Line(site, host=first.host).ask(b.Status()), b.Vcluster)
 
 

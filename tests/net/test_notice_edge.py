@@ -16,7 +16,7 @@ from cod.flows.notices import notices as flows
 from cod.flows.notices.notices import Delivery
 from cod.model import Mail, NoticeRules, Site, SiteRef
 from cod.net.notify.delivery import LEASE, POLL, Notifier, Post
-from cod.net.notify.delivery_errors import Unsent
+from cod.net.notify.delivery_errors import DeliveryError
 from cod.pool import Pool, in_transaction
 from cod.store import tables
 from cod.store.engine import Tx
@@ -44,9 +44,9 @@ class Far:
             self.waiting.append(Deferred())
             return await self.waiting[-1]
         if target in self.dead:
-            raise Unsent("no answer", dead=True)
+            raise DeliveryError("no answer", dead=True)
         if target in self.refusing:
-            raise Unsent("not wanted", lasting=True)
+            raise DeliveryError("not wanted", lasting=True)
         self.got.append((target, delivery.notice.id))
         return ""
 

@@ -29,7 +29,7 @@ from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups, people
 from cod.web.portal.registry import PAGES
-from cod.web.portal.sessions import Visit
+from cod.web.portal.sessions import PortalSession
 from cod.web.tls import WebTls
 from tests.net.apiserver import ADMIN, NOW, Served, add_node, serving
 from tests.net.portalclient import ANN, Browser, Shown, member, signed_in
@@ -201,11 +201,11 @@ def test_a_form_needs_the_token_of_its_own_session(served: Served, ann: Browser)
 
 
 def test_a_token_looks_different_each_time_and_works_each_time() -> None:
-    visit = Visit(None, "", "secret")
+    visit = PortalSession(None, "", "secret")
     shown = {visit.csrf() for _ in range(50)}
     assert len(shown) == 50
     assert all(visit.proves(each) for each in shown)
-    assert not any(Visit(None, "", "other").proves(each) for each in shown)
+    assert not any(PortalSession(None, "", "other").proves(each) for each in shown)
     halves = [bytes.fromhex(each)[32:] for each in shown]
     assert len(set(halves)) == 50  # nothing of it stays the same under compression
 

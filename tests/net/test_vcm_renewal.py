@@ -20,7 +20,7 @@ from twisted.internet.error import ConnectionRefusedError
 from cod.flows.notices import vcms
 from cod.model import Refused, Site, SiteRef, VcmView
 from cod.net.nmp.server import NmpServer
-from cod.net.nmp.session import Session
+from cod.net.nmp.session import VcmSession
 from cod.net.nmp.tls import Shown
 from cod.pool import in_transaction
 from cod.security.ca import Ca, serial_text
@@ -88,7 +88,7 @@ class RenewingLab(Lab):
             return fail(ConnectionRefusedError())
         certificate = x509.load_pem_x509_certificate(credentials.load(SETTINGS, self.folder).certificate)
         self.shown.append(serial_text(certificate.serial_number))
-        session = Session(self.server, "10.77.9.9")
+        session = VcmSession(self.server, "10.77.9.9")
         here, there = End(self.vcm, link, "hear", "say"), End(self.cod, session)
         there.shown = Shown(self.shown[-1], "pool", True, certificate.not_valid_after_utc.timestamp())
         here.other, there.other = there, here

@@ -20,7 +20,7 @@ from twisted.python.threadpool import ThreadPool
 from cod.flows.notices.notices import Delivery
 from cod.model import Notice, NoticeRules, Send, Site, SiteRef
 from cod.net.notify import webhooks
-from cod.net.notify.delivery_errors import Unsent
+from cod.net.notify.delivery_errors import DeliveryError
 from cod.net.notify.webhooks import Webhooks
 from cod.wire import webhook
 from tests.net.certificates import Authority
@@ -90,8 +90,8 @@ def post(reactor: Any, in_reactor: Callable[..., Any], threads: ThreadPool) -> C
     return post
 
 
-def unsent(post: Callable[..., Any], *args: Any, **kwargs: Any) -> Unsent:
-    with pytest.raises(Unsent) as caught:
+def unsent(post: Callable[..., Any], *args: Any, **kwargs: Any) -> DeliveryError:
+    with pytest.raises(DeliveryError) as caught:
         post(*args, **kwargs)
     assert args[1] not in caught.value.sentence, "a webhook's URL may be a secret"
     return caught.value

@@ -25,7 +25,7 @@ from cod.flows.people import groups
 from cod.flows.scheduler import vclusters
 from cod.model import Site, SiteRef
 from cod.net.nmp.server import NmpServer
-from cod.net.nmp.session import Session
+from cod.net.nmp.session import VcmSession
 from cod.net.nmp.tls import Shown
 from cod.pool import in_transaction
 from cod.store.engine import Tx, connect
@@ -296,7 +296,7 @@ class Lab:
     def _connect(self, link: Link) -> Deferred[Any]:
         if self.cod.dead or not self.connected:
             return fail(ConnectionRefusedError())
-        session = Session(self.server, "10.77.9.9")
+        session = VcmSession(self.server, "10.77.9.9")
         here, there = End(self.vcm, link, "hear", "say"), End(self.cod, session)
         here.other, there.other = there, here
         self.cod.callLater(0, session.makeConnection, there)

@@ -105,7 +105,7 @@ def test_a_request_that_is_withdrawn_by_whomever_is_told(tx: Tx, site: Site, poo
     elif who == "an owner withdraws it":
         requests.withdraw(tx, request_id=asked.request.id, reason="not today", now=NOW)
     else:
-        flow, shape = verbs.flow(verbs.b.Withdraw(asked.request.id), verbs.Speaker("pool", pool), site, NOW)
+        flow, shape = verbs.flow(verbs.b.Withdraw(asked.request.id), verbs.VcmPeer("pool", pool), site, NOW)
         answer = shape(flow(tx).value)
         assert (answer.key, answer.state) == ("k", "withdrawn")  # type: ignore[union-attr]
     assert told(tx, pool, "refusal", "request", "key") == [(asked.request.id, "k")]

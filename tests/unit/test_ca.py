@@ -17,7 +17,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from cod.security.ca import SERVER_NAME, Ca, Issued, Unusable, ends_at
+from cod.security.ca import SERVER_NAME, BadAuthority, Ca, Issued, ends_at
 from cod.security.webcert import loaded, self_signed
 from cod.vcm import credentials
 
@@ -180,7 +180,7 @@ def test_files_that_do_not_belong_together_are_refused_with_what_to_do(tmp_path:
             (tmp_path / "ca/ca.crt").unlink()
         case _:
             (tmp_path / "ca/ca.crt").write_bytes(b"")
-    with pytest.raises(Unusable, match="restore both files in"):
+    with pytest.raises(BadAuthority, match="restore both files in"):
         Ca(tmp_path / "ca", "test")
 
 

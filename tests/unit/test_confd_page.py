@@ -130,6 +130,6 @@ def test_documents_are_refused_in_the_page_s_order(place: int) -> None:
     fault, says = FAULTS[place]
     later = b"".join(text for text, _ in FAULTS[place + 1:])
     document = fault if place == 3 else fault + later  # an encoding is declared at the very beginning
-    with pytest.raises(xmldoc.Refused) as refused:
+    with pytest.raises(xmldoc.BadDocument) as refused:
         xmldoc.parse(document, "confd")
     assert says in refused.value.reason

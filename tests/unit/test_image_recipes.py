@@ -10,7 +10,7 @@ from lxml import etree
 
 from cod.policy.nodes import template
 from images import build, disk, execd, opaque
-from images.disk import Part, identifier, put, starts
+from images.disk import ImagePartition, identifier, put, starts
 
 IMAGES = Path(build.__file__).parent
 
@@ -41,7 +41,9 @@ def test_boot_code_fits_and_jumps_where_it_should() -> None:
 
 
 def test_parts_follow_each_other_from_the_first_mebibyte() -> None:
-    assert starts([Part("a", 1, "bios"), Part("b", 24, "esp"), Part("c", 64, "data")]) == [1, 2, 26]
+    assert starts([ImagePartition("a", 1, "bios"), ImagePartition("b", 24, "esp"), ImagePartition("c", 64,
+                                                                                                  "data")]) == [1, 2,
+                                                                                                                26]
 
 
 def test_identifiers_depend_on_the_words_alone() -> None:

@@ -20,7 +20,7 @@ WEB = Vcluster(
     warned=None, ready_at=None, created_at=0.0, ended_at=None)
 
 
-def every_news() -> list[notices.News]:
+def every_news() -> list[notices.NoticeText]:
     long = "n" * 63
     return [
         notices.lease_began(WEB), notices.vcluster_ready(WEB, 4), notices.lease_warning(WEB, 3600.0),
@@ -45,7 +45,7 @@ def test_every_kind_is_told_by_somebody_and_fits_its_column() -> None:
 
 
 @pytest.mark.parametrize("news", every_news(), ids=lambda news: str(news["kind"]))
-def test_a_text_is_one_line_and_sentences(news: notices.News) -> None:
+def test_a_text_is_one_line_and_sentences(news: notices.NoticeText) -> None:
     assert 0 < len(news["subject"]) <= notices.LONGEST_SUBJECT
     assert news["subject"].isprintable()
     assert news["about"][0].isupper()
@@ -87,7 +87,7 @@ def test_a_notice_leads_to_the_form_that_helps() -> None:
      ["certificate has ended", "cannot connect any more", "Enroll the VCM again, and have its node installed again"]),
     (notices.authority_ends(1e9), ["ends 2001-09-09 01:46 UTC", "Restart each server of the site soon"]),
 ])
-def test_a_text_says_what_to_do(news: notices.News, words: list[str]) -> None:
+def test_a_text_says_what_to_do(news: notices.NoticeText, words: list[str]) -> None:
     text = f"{news['subject']}\n{news['about']}"
     assert [word for word in words if word not in text] == []
 

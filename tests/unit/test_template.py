@@ -105,7 +105,7 @@ def test_what_makes_its_nodes_active(element: str, ready: template.Ready) -> Non
     '<image target="disk" name="a"/><surprise/>',
 ])
 def test_the_schema_refuses(body: str) -> None:
-    with pytest.raises(xmldoc.Refused):
+    with pytest.raises(xmldoc.BadDocument):
         checked(wrap(body))
 
 

@@ -13,7 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cod.wire import tftp
-from cod.wire.tftp import Limits, Malformed, Request, Session, decode_request, encode_error, negotiate, netascii
+from cod.wire.tftp import (
+    Limits,
+    Malformed,
+    TftpRequest,
+    TftpSession,
+    decode_request,
+    encode_error,
+    negotiate,
+    netascii,
+)
 
 CONTENT = random.Random(7).randbytes(70_001)
 
@@ -27,8 +36,8 @@ def ack(block: int) -> bytes:
     return struct.pack("!HH", 4, block & 0xFFFF)
 
 
-def opened(content: bytes = CONTENT, limits: Limits = tftp.DEFAULTS, **options: object) -> Session:
-    return Session(decode_request(rrq("f", dict(options))), content, limits)
+def opened(content: bytes = CONTENT, limits: Limits = tftp.DEFAULTS, **options: object) -> TftpSession:
+    return TftpSession(decode_request(rrq("f", dict(options))), content, limits)
 
 
 def blocks(bursts: object) -> list[int]:
@@ -41,7 +50,7 @@ def blocks(bursts: object) -> list[int]:
 
 def test_request_is_read_with_options_in_any_case() -> None:
     request = decode_request(rrq("boot/x", {"BLKSIZE": 1428, "WindowSize": 4}, mode="OCTET"))
-    assert request == Request("read", "boot/x", "octet", {"blksize": "1428", "windowsize": "4"})
+    assert request == TftpRequest("read", "boot/x", "octet", {"blksize": "1428", "windowsize": "4"})
 
 
 def test_write_request_is_told_apart() -> None:
@@ -244,7 +253,7 @@ class Client:
         return [ack(self.expected - 1)] if self.expected else []
 
 
-def deliver(session: Session, fates: str) -> tuple[str, bytes]:
+def deliver(session: TftpSession, fates: str) -> tuple[str, bytes]:
     """Run `session` against a `Client`; each letter of `fates` is what happens to the next datagram: (d)ropped,
     (t)wice, (l)ate, anything else well; after the last letter all is well. Gives the outcome and what was received."""
     client = Client(session._acked < 0, session._blksize, session._window)

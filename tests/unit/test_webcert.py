@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from cod.security import webcert
-from cod.security.webcert import Unusable, WebCertificate
+from cod.security.webcert import BadWebCertificate, WebCertificate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ["portal.example", "10.77.0.1", "fd00::1"]
@@ -67,9 +67,9 @@ def test_what_is_spoilt_is_made_anew(tmp_path: Path, spoilt: str, content: bytes
 
 def test_a_key_that_belongs_to_another_certificate_is_refused(tmp_path: Path) -> None:
     one, other = (webcert.self_signed(tmp_path / name, NAMES, NOW) for name in "ab")
-    with pytest.raises(Unusable, match="is not the key of"):
+    with pytest.raises(BadWebCertificate, match="is not the key of"):
         webcert.loaded(WebCertificate(one.certificate, other.key))
-    with pytest.raises(Unusable, match="cannot be read"):
+    with pytest.raises(BadWebCertificate, match="cannot be read"):
         webcert.loaded(WebCertificate(one.certificate, tmp_path / "none"))
-    with pytest.raises(Unusable, match="as PEM"):
+    with pytest.raises(BadWebCertificate, match="as PEM"):
         webcert.loaded(WebCertificate(one.certificate, one.certificate))

@@ -58,9 +58,14 @@ def test_pages_of_the_manual_begin_with_what_one_can_do(page: Path) -> None:
 OLD_MODULES = {
     "acts", "apibody", "apicondition", "apirequest", "apirun", "apithing", "census", "departures", "draws", "dues",
     "farm", "fitting", "happenings", "holdback", "inside", "invited", "keeper", "ledger", "letters", "marks", "news",
-    "nmpline", "nmptalk", "pace", "papers", "places", "reach", "scene", "shown", "stock", "tally", "thrift", "unsent",
-    "vicinity", "visits", "wants", "world"}
-OLD_CLASSES = {"Arriving", "Crowd", "Door", "Ease", "Ground", "Holdback", "Lenders", "Stock", "Wrong"}
+    "nmpline", "nmptalk", "pace", "papers", "places", "rations", "reach", "scene", "shown", "stock", "tally", "thrift",
+    "unsent", "vicinity", "visits", "wants", "world"}
+OLD_CLASSES = {
+    "Arriving", "Crowd", "Departures", "Door", "Ease", "Forgetful", "Ground", "Hall", "Happening", "Holdback", "Keeper",
+    "Lenders", "Life", "Memory", "News", "Papers", "Rations", "Rounds", "Speaker", "Stock", "Tally",
+    "Talk", "Terms", "Unsent", "Visit", "Wrong"}
+QUESTIONS = re.compile(r"(Is|Are|Was|Were|Has|Have|May|Can|Does|Do|Did|Would)\b[^.]*\?")
+IMPERATIVE = ("cod/cli", "cod/sim", "cod/vcm")  # folders whose functions' docstrings begin with a verb
 
 
 def test_old_names_stay_away() -> None:
@@ -70,6 +75,23 @@ def test_old_names_stay_away() -> None:
     classes = {node.name: path for path in there for node in ast.walk(ast.parse(path.read_text()))
                if isinstance(node, ast.ClassDef)}
     assert not {name: path for name, path in classes.items() if name in OLD_CLASSES}
+
+
+@pytest.mark.parametrize("folder", IMPERATIVE)
+def test_docstrings_of_functions_begin_with_a_verb(folder: str) -> None:
+    """A docstring says what the function does: no question, and no noun that names a value."""
+    found = []
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node) or ""
+                values = bool(node.returns) and ast.unparse(node.returns) != "None" and not any(
+                    "property" in ast.unparse(each) or "command" in ast.unparse(each) or "group" in ast.unparse(each)
+                    for each in node.decorator_list)
+                nouns = r"(The|A|An|What|How|Why|Who|Whose|Where|Which|It|Its|They|Of|As)\b"
+                if QUESTIONS.match(text) or (values and re.match(nouns, text)):
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text.splitlines()[0]}")
+    assert not found
 
 
 def test_the_eyes_are_open() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cod.wire import xmldoc
-from cod.wire.xmldoc import Refused
+from cod.wire.xmldoc import BadDocument
 
 ACK = b'<ack order="1.2"/>'
 BOMB = b'<!DOCTYPE a [<!ENTITY a "aaaaaaaaaa">' + b"".join(
@@ -39,14 +39,14 @@ DEEP = 100_000
 ])
 def test_refused_at_once(document: bytes, sentence: str) -> None:
     started = time.process_time()
-    with pytest.raises(Refused, match="(?i)" + sentence):
+    with pytest.raises(BadDocument, match="(?i)" + sentence):
         xmldoc.parse(document, "confd")
     assert time.process_time() - started < 2  # generous; a bomb takes hours
 
 
 def test_the_line_of_the_trouble_is_told() -> None:
     document = b'<done order="1.2">\n<figure name="a" value="1"/>\n<figure name="a" value="NaN"/>\n</done>'
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(BadDocument) as refused:
         xmldoc.parse(document, "confd")
     assert refused.value.line == 3
 
@@ -58,13 +58,13 @@ def test_what_is_right_comes_through_without_comments() -> None:
 
 def test_a_smaller_limit_holds() -> None:
     assert xmldoc.parse(ACK, "confd", limit=len(ACK)).tag == "ack"
-    with pytest.raises(Refused, match="at most"):
+    with pytest.raises(BadDocument, match="at most"):
         xmldoc.parse(ACK, "confd", limit=len(ACK) - 1)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_document_or_refused(document: bytes) -> None:
-    with contextlib.suppress(Refused):
+    with contextlib.suppress(BadDocument):
         assert xmldoc.parse(document, "confd").tag
 
 
@@ -83,7 +83,7 @@ def test_any_bytes_are_a_document_or_refused(document: bytes) -> None:
      'min="lots" of <mib> should be like'),
 ])
 def test_the_value_that_is_wrong_is_quoted_with_its_line(document: str, line: int, reason: str) -> None:
-    with pytest.raises(xmldoc.Refused) as refused:
+    with pytest.raises(xmldoc.BadDocument) as refused:
         xmldoc.parse(document.encode(), "template")
     assert reason in refused.value.reason
     assert refused.value.line == line
@@ -102,6 +102,6 @@ def test_a_large_document_that_is_wrong_is_refused_quickly() -> None:
 @pytest.mark.parametrize("document", [
     b'<ack order="1.2"><%b/></ack>' % (b"A" * 50_000), b'<ack %b="1"/>' % (b"A" * 50_000), b"<%b/>" % (b"A" * 50_000)])
 def test_a_refusal_does_not_repeat_a_name_that_is_as_long_as_the_document(document: bytes) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(BadDocument) as caught:
         xmldoc.parse(document, "confd")
     assert len(str(caught.value)) < 700

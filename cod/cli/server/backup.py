@@ -84,7 +84,7 @@ def restore(
         wanted = site.chosen(folder, name)
         if check_only:
             if faults := site.check(folder, wanted):
-                raise site.Refused(f"the backup {wanted.name} is damaged: {'; '.join(faults)}")
+                raise site.BackupRefused(f"the backup {wanted.name} is damaged: {'; '.join(faults)}")
             click.echo(f"{folder}: set {wanted.name} is good")
             return
         said = ctx.find_root().obj["site"]
@@ -104,7 +104,7 @@ def _refusals() -> Iterator[None]:
     """Tell what stands in the way in one line."""
     from sqlalchemy.exc import DBAPIError
 
-    from cod.backup import Refused
+    from cod.backup import BackupRefused
     from cod.site.load import ConfigError
     from cod.store.backup import BadBackup
     from cod.store.schema import SchemaMismatch
@@ -113,5 +113,5 @@ def _refusals() -> Iterator[None]:
         yield
     except DBAPIError as error:
         raise click.ClickException(f"the database cannot be used: {error.orig}") from None
-    except (Refused, ConfigError, BadBackup, SchemaMismatch, OSError) as error:
+    except (BackupRefused, ConfigError, BadBackup, SchemaMismatch, OSError) as error:
         raise click.ClickException(str(error)) from None

@@ -45,7 +45,7 @@ METHODS = {b"GET": 1, b"PUT": 2, b"POST": 1}  # and how many parts their paths h
 log = logging.getLogger("cod.captures")
 
 
-class Part(BaseModel):
+class CapturePart(BaseModel):
     """A partition as the agent tells of it."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -63,7 +63,7 @@ class LastWord(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     size: int = Field(ge=1, le=LIMIT << 20)
     at: int = Field(ge=0)
-    partitions: list[Part] = Field(max_length=256)
+    partitions: list[CapturePart] = Field(max_length=256)
 
 
 class Elsewhere(Exception):

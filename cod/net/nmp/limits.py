@@ -54,7 +54,7 @@ class Ration:
         return all(each.is_full(now) for each in (self._messages, self._bytes, self._faults, *self._costly.values()))
 
 
-class Rations:
+class Quotas:
     """What is remembered of VCMs beyond their connections: who comes again does not begin anew.
 
     clock  any seconds that do not run backwards
@@ -78,7 +78,7 @@ class Rations:
     def forget(self, connected: Container[int]) -> None:
         """What makes no difference any more: `connected` VCMs still use theirs."""
         now = self._clock()
-        self._of = {one: ration for one, ration in self._of.items() if one in connected or not ration.is_whole(now)}
+        self._of = {one: quota for one, quota in self._of.items() if one in connected or not quota.is_whole(now)}
         self._greetings = {who: bucket for who, bucket in self._greetings.items() if not bucket.is_full(now)}
 
 

@@ -20,8 +20,8 @@ from twisted.internet.task import LoopingCall, deferLater
 
 from cod.flows.notices import vcms
 from cod.model import Effect, SiteRef
-from cod.net.nmp.limits import QuietLog, Rations
-from cod.net.nmp.session import Session, Shown
+from cod.net.nmp.limits import QuietLog, Quotas
+from cod.net.nmp.session import Shown, VcmSession
 from cod.pool import Pool
 from cod.security.ca import Ca
 
@@ -49,10 +49,10 @@ class NmpServer(Service):
     ) -> None:
         self.reactor, self.pool, self.site, self.server = reactor, pool, site, server
         self.clock, self.effects, self.identity, self.authority = clock, effects, identity, authority
-        self.sessions: dict[int, Session] = {}
-        self.connected: set[Session] = set()
+        self.sessions: dict[int, VcmSession] = {}
+        self.connected: set[VcmSession] = set()
         self.strangers: Counter[str] = Counter()
-        self.quiet, self.rations = QuietLog(log, reactor.seconds), Rations(reactor.seconds)
+        self.quiet, self.quotas = QuietLog(log, reactor.seconds), Quotas(reactor.seconds)
         self._listen = listen
         self.ports: Sequence[Any] = ()
         self._loops: list[LoopingCall] = []
@@ -125,7 +125,7 @@ class NmpServer(Service):
                 log.exception("VCM at %s is cut off", session.address)
                 session.transport.abortConnection()
         self.quiet.flush()
-        self.rations.forget(self.sessions)
+        self.quotas.forget(self.sessions)
         if self.sessions and self._shown.called:
             self._shown = ensureDeferred(self._show())
 
@@ -139,7 +139,7 @@ class NmpServer(Service):
             log.debug("how far disks are written could not be read: %s", error)
 
 
-def _tell(session: Session, row: Any) -> None:
+def _tell(session: VcmSession, row: Any) -> None:
     """What was read was read for this session: a newer one of the same VCM starts where that one has come to."""
     if not session.has_room() or row.sequence <= session.sent:
         return
@@ -158,7 +158,7 @@ class _Sessions(Factory):
     def __init__(self, server: NmpServer) -> None:
         self._server = server
 
-    def buildProtocol(self, addr: IAddress | None) -> Session | None:
+    def buildProtocol(self, addr: IAddress | None) -> VcmSession | None:
         """A session, if there is room: nobody may take all of it who has not said who he is."""
         address = str(getattr(addr, "host", ""))
         strangers = self._server.strangers.get(address, 0)
@@ -166,4 +166,4 @@ class _Sessions(Factory):
             self._server.quiet.warning((address, "room"), f"a connection from {address} is refused: "
                                        f"{strangers} others from there have not said hello")
             return None
-        return Session(self._server, address)
+        return VcmSession(self._server, address)

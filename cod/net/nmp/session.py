@@ -16,8 +16,8 @@ from cod.flows.notices import certificates, vcms
 from cod.model import Effect, Owed, Refused, Result
 from cod.net.nmp import connection, verbs
 from cod.net.nmp.connection import Line
-from cod.net.nmp.limits import Rations
-from cod.net.nmp.verbs import Speaker
+from cod.net.nmp.limits import Quotas
+from cod.net.nmp.verbs import VcmPeer
 from cod.pool import Pool
 from cod.security.ca import Ca, Issued
 from cod.wire.nmp import bodies as b
@@ -46,7 +46,7 @@ class Server(connection.Host, Protocol):
     """What a session needs of its server.
 
     sessions   open ones, by the vcluster's id
-    rations    what each may send still
+    quotas     what each may send still
     identity   what the peer of a transport has shown of itself (`net.nmp.tls.Shown`)
     authority  issues certificates to those who are invited; None: nobody is
     """
@@ -57,17 +57,17 @@ class Server(connection.Host, Protocol):
     effects: Callable[[Iterable[Effect]], object]
     identity: Callable[[Any], Shown]
     authority: Ca | None
-    sessions: dict[int, Session]
-    rations: Rations
+    sessions: dict[int, VcmSession]
+    quotas: Quotas
 
 
-class Session(Line):
+class VcmSession(Line):
     """A VCM's connection."""
 
     def __init__(self, server: Server, address: str) -> None:
         super().__init__(server, address)
         self._server = server
-        self._speaker: Speaker | None = None
+        self._peer: VcmPeer | None = None
         self.greeted = vcms.Greeted(0, 0, 0)
         self.sent = self.acked = 0
         self._until = inf
@@ -76,7 +76,7 @@ class Session(Line):
     @property
     def name(self) -> str:
         """The vcluster's, once that is known."""
-        return self._speaker.vcluster if self._speaker else self.address
+        return self._peer.vcluster if self._peer else self.address
 
     def look_after(self, now: float) -> None:
         """End the connection if the certificate has ended since the handshake."""
@@ -95,8 +95,8 @@ class Session(Line):
                 await self._greet(message, body)
             elif isinstance(body, b.Enroll):
                 await self._enroll(message, body)
-            elif self._speaker is not None:
-                await self._deal_with(message, body, self._speaker)
+            elif self._peer is not None:
+                await self._deal_with(message, body, self._peer)
         except Fault as fault:
             fault.about = message.id
             self.refuse(fault)
@@ -117,7 +117,7 @@ class Session(Line):
         server, shown = self._server, self._server.identity(self.transport)
         if shown.tls and not shown.serial:  # known by its address alone it would come to the plain port
             raise Fault("identity", "a certificate is wanted", fatal=True)
-        server.rations.greets(shown.serial or self.address)
+        server.quotas.greets(shown.serial or self.address)
         if shown.name and shown.name != hello.vcluster:
             raise Fault("identity", f"the certificate is of vcluster {shown.name}, not {hello.vcluster}", fatal=True)
         greeted = await server.pool.run(
@@ -129,8 +129,8 @@ class Session(Line):
         older = server.sessions.get(greeted.vcluster_id)
         if older is not None and older.greeted.epoch > greeted.epoch:  # it came later and was looked up sooner
             return self.leave("a newer connection has taken its place")
-        self._speaker = Speaker(hello.vcluster, greeted.vcluster_id)
-        self.opened(server.rations.of(greeted.vcluster_id))
+        self._peer = VcmPeer(hello.vcluster, greeted.vcluster_id)
+        self.opened(server.quotas.of(greeted.vcluster_id))
         self._until = shown.until
         self.greeted, self.sent, self.acked = greeted, greeted.acked, greeted.acked
         server.sessions[greeted.vcluster_id] = self
@@ -147,7 +147,7 @@ class Session(Line):
         server = self._server
         if server.authority is None or not server.identity(self.transport).tls:
             raise Fault("identity", "certificates are issued by TLS only", fatal=True)
-        server.rations.greets(self.address)
+        server.quotas.greets(self.address)
         now = server.clock()
         issued = _certified(server.authority, asked.vcluster, asked.request, now)
         await server.pool.run(
@@ -157,52 +157,52 @@ class Session(Line):
         self.answer(b.Enrolled(b64encode(issued.der()).decode()), message.id)
         self.leave("")
 
-    async def _renew(self, message: Message, asked: b.Renew, speaker: Speaker) -> None:
+    async def _renew(self, message: Message, asked: b.Renew, peer: VcmPeer) -> None:
         """A certificate to follow the one that this connection was made with. Nothing ends by that: whoever does not
         get the answer asks again, and comes with the old one until then."""
         server, now = self._server, self._server.clock()
         if server.authority is None:
             raise Fault("refused", "this server issues no certificates")
-        issued = _certified(server.authority, speaker.vcluster, asked.request, now)
+        issued = _certified(server.authority, peer.vcluster, asked.request, now)
         await server.pool.run(
             vcms.spoken, self.greeted,
-            partial(certificates.renew, vcluster_id=speaker.id, epoch=self.greeted.epoch, serial=issued.serial,
+            partial(certificates.renew, vcluster_id=peer.id, epoch=self.greeted.epoch, serial=issued.serial,
                     ends_at=issued.ends_at, address=self.address, now=now))
-        log.info("the VCM of %s has renewed its certificate", speaker.vcluster)
+        log.info("the VCM of %s has renewed its certificate", peer.vcluster)
         ours = server.authority.der()
         self.answer(b.Renewed(b64encode(issued.der()).decode(), b64encode(ours).decode()), message.id)
 
-    async def _deal_with(self, message: Message, body: b.Body, speaker: Speaker) -> None:
+    async def _deal_with(self, message: Message, body: b.Body, peer: VcmPeer) -> None:
         server = self._server
         if isinstance(body, b.Ack):
-            await self._acknowledged(body, speaker)
+            await self._acknowledged(body, peer)
         elif isinstance(body, b.Ping):
             self.answer(b.Pong(), message.id)
         elif isinstance(body, b.Bye):
             self.leave("")
         elif isinstance(body, b.Error):
-            server.quiet.warning((speaker.vcluster, "says"), f"VCM of {speaker.vcluster} says: {body.sentence}")
+            server.quiet.warning((peer.vcluster, "says"), f"VCM of {peer.vcluster} says: {body.sentence}")
         elif isinstance(body, b.Renew):
-            await self._renew(message, body, speaker)
+            await self._renew(message, body, peer)
         elif not isinstance(body, b.Pong):
-            flow, shape = verbs.flow(body, speaker, server.site.current, server.clock())
+            flow, shape = verbs.flow(body, peer, server.site.current, server.clock())
             value = await server.pool.run(vcms.spoken, self.greeted, flow)
             if isinstance(value, Result):
                 server.effects(value.effects)
                 value = value.value
             if isinstance(body, b.RequestNodes | b.ReclaimAnswer) and body.reason:
                 about = f"{message.verb} {body.key if isinstance(body, b.RequestNodes) else body.reclaim}"
-                self._server.quiet.info((speaker.vcluster, about), f"VCM of {speaker.vcluster}: {about}: {body.reason}")
+                self._server.quiet.info((peer.vcluster, about), f"VCM of {peer.vcluster}: {about}: {body.reason}")
             self.answer(shape(value), message.id)
 
-    async def _acknowledged(self, ack: b.Ack, speaker: Speaker) -> None:
+    async def _acknowledged(self, ack: b.Ack, peer: VcmPeer) -> None:
         if ack.sequence > self.sent:
             raise Fault("out-of-state", f"{ack.sequence} was not sent yet")
         upto = max(ack.sequence, *self._acks_behind())
         if upto <= self.acked:
             return
         await self._server.pool.run(
-            vcms.spoken, self.greeted, lambda tx: vcms.acknowledge(tx, speaker.id, upto))
+            vcms.spoken, self.greeted, lambda tx: vcms.acknowledge(tx, peer.id, upto))
         had_room = self.has_room()
         self.acked = max(self.acked, upto)
         if not had_room:
@@ -243,12 +243,12 @@ class Session(Line):
     def connectionLost(self, reason: Failure | None = None) -> None:
         """Release what the lost connection held."""
         super().connectionLost(reason)
-        speaker = self._speaker
-        if speaker is not None:
-            log.info("VCM of %s is not connected any more", speaker.vcluster)
-            if self._server.sessions.get(speaker.id) is self:
-                del self._server.sessions[speaker.id]
-            self._gone(speaker.id, self.greeted.epoch)
+        peer = self._peer
+        if peer is not None:
+            log.info("VCM of %s is not connected any more", peer.vcluster)
+            if self._server.sessions.get(peer.id) is self:
+                del self._server.sessions[peer.id]
+            self._gone(peer.id, self.greeted.epoch)
 
     def _gone(self, vcluster_id: int, epoch: int) -> None:
         server = self._server

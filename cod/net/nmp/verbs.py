@@ -20,7 +20,7 @@ Flow = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Speaker:
+class VcmPeer:
     """Whose words they are: a vcluster's name and id."""
 
     vcluster: str
@@ -32,17 +32,17 @@ class Speaker:
         return f"vcm:{self.vcluster}"
 
 
-def flow(body: b.Body, speaker: Speaker, site: Site, now: float) -> tuple[Flow, Callable[[Any], b.Body]]:
+def flow(body: b.Body, peer: VcmPeer, site: Site, now: float) -> tuple[Flow, Callable[[Any], b.Body]]:
     """The flow for a question, and what makes the answer of its value (of `Result.value`, where it is one)."""
-    found: tuple[Flow, Callable[[Any], b.Body]] = _FLOWS[type(body)](body, speaker, site, now)
+    found: tuple[Flow, Callable[[Any], b.Body]] = _FLOWS[type(body)](body, peer, site, now)
     return found
 
 
-def _request_nodes(body: b.RequestNodes, speaker: Speaker, site: Site, now: float) -> Any:
+def _request_nodes(body: b.RequestNodes, peer: VcmPeer, site: Site, now: float) -> Any:
     requests.check_size(body.wanted)  # before anything is looked up for them
     wanted = [requests.Asked(one.count, one.requires, one.template) for one in body.wanted]
-    submit = partial(requests.submit, vcluster=speaker.vcluster, wanted=wanted, spread=body.spread, wait=body.wait,
-                     key=request_key(speaker.id, body.key), rules=site.types, now=now)
+    submit = partial(requests.submit, vcluster=peer.vcluster, wanted=wanted, spread=body.spread, wait=body.wait,
+                     key=request_key(peer.id, body.key), rules=site.types, now=now)
     return submit, partial(_viewed, body.key)
 
 
@@ -50,17 +50,17 @@ def _viewed(key: str, view: RequestView) -> b.Request:
     return b.Request(view.request.id, key, view.request.state, view.request.reason)
 
 
-def _request_status(body: b.RequestStatus, speaker: Speaker, site: Site, now: float) -> Any:
+def _request_status(body: b.RequestStatus, peer: VcmPeer, site: Site, now: float) -> Any:
     def ask(tx: Any) -> tuple[str, RequestView]:
-        vcms.request(tx, speaker.id, body.request)
+        vcms.request(tx, peer.id, body.request)
         return _key(tx, body.request), views.request(tx, body.request)
 
     return ask, lambda found: _viewed(*found)
 
 
-def _withdraw(body: b.Withdraw, speaker: Speaker, site: Site, now: float) -> Any:
+def _withdraw(body: b.Withdraw, peer: VcmPeer, site: Site, now: float) -> Any:
     def ask(tx: Any) -> Any:
-        there = vcms.request(tx, speaker.id, body.request)
+        there = vcms.request(tx, peer.id, body.request)
         key = _key(tx, body.request)
         if there.state != "pending":  # said twice, or overtaken by its grant
             return key, views.request(tx, body.request)
@@ -74,10 +74,10 @@ def _key(tx: Any, request: int) -> str:
     return own_key(vcms.own_keys(tx, [request]).get(request))
 
 
-def _release(body: b.ReleaseNodes, speaker: Speaker, site: Site, now: float) -> Any:
+def _release(body: b.ReleaseNodes, peer: VcmPeer, site: Site, now: float) -> Any:
     cause = f"its VCM gave it back{f': {_line(body.reason)}' if body.reason else ''}"
-    return partial(vclusters.release, name=speaker.vcluster, nodes_=[one.node for one in body.nodes], passing_over=True,
-                   cause=cause, site=site, now=now, actor=speaker.actor), lambda _: b.Done()
+    return partial(vclusters.release, name=peer.vcluster, nodes_=[one.node for one in body.nodes], passing_over=True,
+                   cause=cause, site=site, now=now, actor=peer.actor), lambda _: b.Done()
 
 
 def _line(text: str) -> str:
@@ -85,26 +85,26 @@ def _line(text: str) -> str:
     return " ".join(text.split())[:200]
 
 
-def _reclaim_answer(body: b.ReclaimAnswer, speaker: Speaker, site: Site, now: float) -> Any:
+def _reclaim_answer(body: b.ReclaimAnswer, peer: VcmPeer, site: Site, now: float) -> Any:
     """Nodes that can be had now are taken; the others are awaited: the VCM releases each, or the deadline comes."""
     at_once = [one.node for one in body.nodes if one.within <= 0]
     later = {one.node: now + one.within for one in body.nodes if one.within > 0}
 
     def ask(tx: Any) -> Any:
-        vcms.owns_reclaim(tx, speaker.id, body.reclaim)
+        vcms.owns_reclaim(tx, peer.id, body.reclaim)
         return reclaims.answer(tx, reclaim_id=body.reclaim, nodes_=at_once, later=later, site=site, now=now,
-                               actor=speaker.actor)
+                               actor=peer.actor)
 
     return ask, lambda _: b.Done()
 
 
-def _extend(body: b.Extend, speaker: Speaker, site: Site, now: float) -> Any:
-    return (partial(vclusters.extend, name=speaker.vcluster, lease=body.seconds, clip=True, site=site, now=now),
+def _extend(body: b.Extend, peer: VcmPeer, site: Site, now: float) -> Any:
+    return (partial(vclusters.extend, name=peer.vcluster, lease=body.seconds, clip=True, site=site, now=now),
             lambda _: b.Done())
 
 
-def _status(body: b.Status, speaker: Speaker, site: Site, now: float) -> Any:
-    return partial(vcms.picture, vcluster_id=speaker.id), _pictured
+def _status(body: b.Status, peer: VcmPeer, site: Site, now: float) -> Any:
+    return partial(vcms.picture, vcluster_id=peer.id), _pictured
 
 
 def _pictured(seen: Picture) -> b.Vcluster:

@@ -19,7 +19,7 @@ from cod.flows.notices import notices as flows
 from cod.flows.notices import webhook_feed
 from cod.flows.notices.notices import Delivery, Target
 from cod.model import SiteRef
-from cod.net.notify.delivery_errors import Unsent
+from cod.net.notify.delivery_errors import DeliveryError
 from cod.net.notify.mailer import Mailer
 from cod.net.notify.webhooks import Webhooks
 
@@ -102,18 +102,18 @@ class Notifier(Service):
         try:
             try:
                 remark = await self._senders[delivery.send.channel].send(delivery)
-            except Unsent as unsent:
+            except DeliveryError as unsent:
                 await self._failed(delivery, what, unsent)
             except Exception as error:
                 log.exception("%s: the sender is broken", what)
-                await self._failed(delivery, what, Unsent(f"a bug in COD: {type(error).__name__}"))
+                await self._failed(delivery, what, DeliveryError(f"a bug in COD: {type(error).__name__}"))
             else:
                 log.info("%s is delivered%s", what, f"; {remark}" if remark else "")
                 await self._pool.run(flows.succeeded, delivery, remark, self._clock())
         except Exception:
             log.exception("%s: the outcome was not written; its claim will run out", what)
 
-    async def _failed(self, delivery: Delivery, what: str, unsent: Unsent) -> None:
+    async def _failed(self, delivery: Delivery, what: str, unsent: DeliveryError) -> None:
         now = self._clock()
         again = await self._pool.run(flows.failed, delivery, unsent.sentence, unsent.lasting, unsent.dead, now)
         then = "given up" if again is None else f"again in {again - now:.0f} s"

@@ -5,7 +5,7 @@ from __future__ import annotations
 LONGEST = 300  # characters of what the other side said
 
 
-class Unsent(Exception):
+class DeliveryError(Exception):
     """It was not delivered; for `lasting` and `dead` see `flows.notices.notices.failed`."""
 
     def __init__(self, sentence: str, *, lasting: bool = False, dead: bool = False) -> None:

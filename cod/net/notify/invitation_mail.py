@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 from cod.model import Site
-from cod.net.notify.delivery_errors import Unsent
-from cod.net.notify.mailer import ATTEMPT, Talk
+from cod.net.notify.delivery_errors import DeliveryError
+from cod.net.notify.mailer import ATTEMPT, SmtpSession
 from cod.wire import mail
 
 
@@ -16,12 +16,12 @@ def send_link(site: Site, to: str, subject: str, about: str, now: float) -> str:
         return "there is no address to send it to"
     if not site.mail.host:
         return "the site has no mail server: see [smtp] in the site file"
-    talk = Talk(site.mail, site.notices.ca_file)
-    limit = threading.Timer(ATTEMPT, talk.break_off)
+    session = SmtpSession(site.mail, site.notices.ca_file)
+    limit = threading.Timer(ATTEMPT, session.break_off)
     limit.start()
     try:
-        return talk.send([to], mail.letter(site.name, subject, about, site.mail.sender, to, now))
-    except Unsent as unsent:
+        return session.send([to], mail.letter(site.name, subject, about, site.mail.sender, to, now))
+    except DeliveryError as unsent:
         return str(unsent)
     finally:
         limit.cancel()

@@ -14,7 +14,7 @@ from twisted.internet.threads import deferToThreadPool
 from cod import notice_texts
 from cod.flows.notices.notices import Delivery, addresses
 from cod.model import Mail, SiteRef
-from cod.net.notify.delivery_errors import Unsent, brief
+from cod.net.notify.delivery_errors import DeliveryError, brief
 from cod.security import secretfile
 from cod.wire import mail as wire
 
@@ -36,23 +36,23 @@ class Mailer:
         mail = site.mail
         to = addresses(delivery.send.target) or mail.admins
         if not mail.host or not to:
-            raise Unsent(NO_ADMINS if mail.host else NO_SERVER, lasting=True)
+            raise DeliveryError(NO_ADMINS if mail.host else NO_SERVER, lasting=True)
         notice, portal = delivery.notice, site.signin.url
         remedy = ""
         if notice.link:
             where = portal + notice.link if portal else f"in the portal, at {notice.link}"
             remedy = f"{notice_texts.REMEDIES.get(notice.kind, 'More')}: {where}"
         text = wire.message(site.name, site.domain, notice, delivery.group, mail.sender, to, remedy)
-        talk = Talk(mail, site.notices.ca_file)
-        limit = self._reactor.callLater(ATTEMPT, talk.break_off)
+        session = SmtpSession(mail, site.notices.ca_file)
+        limit = self._reactor.callLater(ATTEMPT, session.break_off)
         try:
-            return str(await deferToThreadPool(self._reactor, self._threads, talk.send, to, text))
+            return str(await deferToThreadPool(self._reactor, self._threads, session.send, to, text))
         finally:
             if limit.active():
                 limit.cancel()
 
 
-class Talk:
+class SmtpSession:
     """One conversation with the mail server; blocks."""
 
     line: smtplib.SMTP | None = None
@@ -73,15 +73,17 @@ class Talk:
                     line.quit()
                 line.close()
         except smtplib.SMTPRecipientsRefused as error:
-            raise Unsent(_some(error.recipients), lasting=all(_final(code) for code, _ in error.recipients.values())
-                         ) from None
+            raise DeliveryError(_some(error.recipients), lasting=all(_final(code) for code,
+                                                                     _ in error.recipients.values())
+                                ) from None
         except smtplib.SMTPDataError as error:
-            raise Unsent(f"the mail server refused the mail: {_said(error)}", lasting=_final(error.smtp_code)) from None
+            raise DeliveryError(f"the mail server refused the mail: {_said(error)}",
+                                lasting=_final(error.smtp_code)) from None
         except smtplib.SMTPResponseException as error:  # greeting, sign-in, sender: no other mail would fare better
-            raise Unsent(f"the mail server refused: {_said(error)}", dead=True) from None
+            raise DeliveryError(f"the mail server refused: {_said(error)}", dead=True) from None
         except (OSError, ValueError, secretfile.Unreadable) as error:  # SMTPException and SSLError are OSErrors
             what = f"no end within {ATTEMPT:.0f} s" if self.late else brief(error)
-            raise Unsent(f"the mail server cannot be used: {what}", dead=True) from None
+            raise DeliveryError(f"the mail server cannot be used: {what}", dead=True) from None
 
     def _connected(self) -> smtplib.SMTP:
         """Connected, secured and signed in."""
@@ -115,16 +117,16 @@ class Talk:
 class _Known:
     """Makes itself known before it connects, so that it can be broken off."""
 
-    def __init__(self, talk: Talk, *args: Any, **rest: Any) -> None:
-        self._talk = talk
-        talk.line = self  # type: ignore[assignment]
+    def __init__(self, session: SmtpSession, *args: Any, **rest: Any) -> None:
+        self._session = session
+        session.line = self  # type: ignore[assignment]
         super().__init__(*args, **rest)
 
     def _get_socket(self, *args: Any) -> Any:
         """The connection is there; or it was broken off while it was not."""
         made: Any = super()._get_socket(*args)  # type: ignore[misc]
         setattr(self, "sock", made)  # noqa: B010 - smtplib's own, whose type is none of ours
-        if self._talk.late:
+        if self._session.late:
             made.close()
             raise OSError("broken off")
         return made

@@ -32,7 +32,7 @@ from zope.interface import implementer
 
 from cod.flows.notices.notices import Delivery, may_reach
 from cod.model import SiteRef
-from cod.net.notify.delivery_errors import Unsent, brief
+from cod.net.notify.delivery_errors import DeliveryError, brief
 from cod.wire import webhook as wire
 
 ATTEMPT = 10.0  # seconds
@@ -62,15 +62,15 @@ class Webhooks:
         signed = wire.headers(key, site.name, notice, self._clock(), content)
         try:
             code = await self._post(target, {**signed, "User-Agent": AGENT}, content)
-        except Unsent:
+        except DeliveryError:
             raise
         except Exception as error:
-            raise Unsent(_why(error), dead=True) from None
+            raise DeliveryError(_why(error), dead=True) from None
         said = f"the webhook answered {code} {http.RESPONSES.get(code, b'').decode()}".rstrip()
         if 300 <= code <= 399:
-            raise Unsent(f"{said}: redirects are not followed", dead=True)
+            raise DeliveryError(f"{said}: redirects are not followed", dead=True)
         if not 200 <= code <= 299:  # 4xx may be about this notice alone
-            raise Unsent(said, dead=code >= 500 or code in CALM)
+            raise DeliveryError(said, dead=code >= 500 or code in CALM)
         return ""
 
     async def _post(self, url: str, headers: dict[str, str], content: bytes) -> int:
@@ -90,15 +90,16 @@ class Webhooks:
             found = await deferToThreadPool(self._reactor, self._threads, self._resolve, host, port, 0,
                                             socket.SOCK_STREAM)
         except OSError as error:
-            raise Unsent(f"{host} cannot be found: {brief(error)}", dead=True) from None
+            raise DeliveryError(f"{host} cannot be found: {brief(error)}", dead=True) from None
         site = self._site.current
         rules, own = site.notices, [subnet.server for subnet in site.subnets]
         allowed = [(family, where[0]) for family, _, _, _, where in found
                    if may_reach(where[0], rules.local_webhooks, own, rules.closed_networks)
                    and (rules.local_webhooks or not _is_ours(family, where[0]))]
         if not allowed:
-            raise Unsent(f"{host} is an address of this server itself, or in a network that is closed to webhooks, or "
-                         "no host's: webhooks may not be there", dead=True)
+            raise DeliveryError(f"{host} is an address of this server itself, or in a network that is closed to "
+                                f"webhooks, or "
+                                "no host's: webhooks may not be there", dead=True)
         return list(dict.fromkeys(allowed))
 
 
@@ -165,9 +166,9 @@ def _authorities(ca_file: str) -> list[Any]:
     try:
         found = [ssl.Certificate.loadPEM(pem) for pem in _PEM.findall(Path(ca_file).read_text())]
     except Exception as error:  # OpenSSL's errors have no better name here
-        raise Unsent(f"{ca_file} cannot be used: {brief(error)}", dead=True) from None
+        raise DeliveryError(f"{ca_file} cannot be used: {brief(error)}", dead=True) from None
     if not found:
-        raise Unsent(f"{ca_file} has no certificate in it", dead=True)
+        raise DeliveryError(f"{ca_file} has no certificate in it", dead=True)
     return found
 
 

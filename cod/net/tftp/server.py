@@ -25,7 +25,7 @@ from cod.net.socketservice import SocketService
 from cod.net.tftp.transfers import Peer, Transfer, Transfers
 from cod.pool import Pool
 from cod.wire import tftp
-from cod.wire.tftp import Buffer, Request, Session
+from cod.wire.tftp import Buffer, TftpRequest, TftpSession
 
 LARGEST_NETASCII = 1 << 20
 MOST_REQUESTS = 64  # read in one turn of the reactor
@@ -125,7 +125,7 @@ class TftpServer(SocketService):
         content: Deferred[Any] = maybeDeferred(self._content, transfer, request)
         content.addCallback(self._begin, transfer, request).addErrback(self._failed, transfer)
 
-    def _trouble(self, request: Request, peer: Peer) -> tuple[int, str] | None:
+    def _trouble(self, request: TftpRequest, peer: Peer) -> tuple[int, str] | None:
         if request.kind == "write":
             return tftp.ACCESS_VIOLATION, "this server is read-only"
         if request.mode not in ("octet", "netascii"):
@@ -134,7 +134,7 @@ class TftpServer(SocketService):
             return tftp.NOT_DEFINED, "too many transfers, try again later"
         return None
 
-    def _content(self, transfer: Transfer, request: Request) -> Buffer | Deferred[bytes]:
+    def _content(self, transfer: Transfer, request: TftpRequest) -> Buffer | Deferred[bytes]:
         """The bytes to send, now or when a document's flow is done (it may refuse). Raises `NoSuchFile`."""
         found = _DOCUMENT.fullmatch(request.name)
         mac = mac_of(found["config"] or found["mac"]) if found else None
@@ -146,19 +146,19 @@ class TftpServer(SocketService):
         transfer.file = self._files.open(request.name)
         return transfer.file.view()
 
-    def _begin(self, content: Buffer, transfer: Transfer, request: Request) -> None:
+    def _begin(self, content: Buffer, transfer: Transfer, request: TftpRequest) -> None:
         if self.transfers.get(transfer.peer) is not transfer:
             return  # replaced, or the service stopped, while the flow ran
         if request.mode == "netascii":
             if len(content) > LARGEST_NETASCII:
                 raise Refused("invalid", "too large for netascii, use octet")
             content = tftp.netascii(transfer.file.read() if transfer.file else bytes(content))
-        session = Session(request, content, self._limits)
+        session = TftpSession(request, content, self._limits)
         if session.first and not self._credit.knows(transfer.peer[0]):
             if not self._credit.pays(transfer.peer[0], session.first):
                 self.transfers.end(transfer, "withheld")  # until the client has asked again, twice or so
                 return
-            session = Session(request, content, replace(self._limits, unanswered=0))
+            session = TftpSession(request, content, replace(self._limits, unanswered=0))
         self.transfers.begin(transfer, session, self._address)
 
     def _failed(self, failure: Failure, transfer: Transfer) -> None:

@@ -29,7 +29,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from cod.net.bootfiles import OpenFile
-from cod.wire.tftp import Buffer, Burst, Credit, Session
+from cod.wire.tftp import Buffer, Burst, Credit, TftpSession
 
 UDP_SEGMENT = 103  # linux/udp.h; not in the socket module
 NO_SEGMENTATION = {errno.EINVAL, errno.EIO, errno.EMSGSIZE, errno.ENOPROTOOPT, errno.EOPNOTSUPP}
@@ -61,7 +61,7 @@ class Transfer:
     request: bytes
     name: str = ""
     socket: socket.socket | None = None
-    session: Session | None = None
+    session: TftpSession | None = None
     file: OpenFile | None = field(default=None, repr=False)
     segments: bool = True
 
@@ -138,7 +138,7 @@ class Transfers:
         self._per_peer[transfer.peer[0]] += 1
         RUNNING.inc()
 
-    def begin(self, transfer: Transfer, session: Session, address: str) -> None:
+    def begin(self, transfer: Transfer, session: TftpSession, address: str) -> None:
         """Start sending from `address`. Raises OSError (no descriptor left, no route)."""
         assert self._epoll is not None
         transfer.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)

@@ -7,21 +7,21 @@ from dataclasses import fields, replace
 
 from sqlalchemy import ColumnElement, String, bindparam, cast, delete, insert, select, update
 
-from cod.model import Node, Peer, Refused, Session
+from cod.model import AgentSession, Node, Peer, Refused
 from cod.states import NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 
 _s = t.sessions.c
-_COLUMNS = [_s[f.name] for f in fields(Session)]
+_COLUMNS = [_s[f.name] for f in fields(AgentSession)]
 _SEEN = update(t.nodes).where(t.nodes.c.id == bindparam("node")).values(last_seen=bindparam("at"))
 
 
-def get(tx: Tx, node_id: int) -> Session | None:
+def get(tx: Tx, node_id: int) -> AgentSession | None:
     """The node's open connection."""
     row = tx.execute(select(*_COLUMNS).where(_s.node_id == node_id)).one_or_none()
-    return Session(*row) if row else None
+    return AgentSession(*row) if row else None
 
 
 def open(tx: Tx, node_id: int, server: str, address: str, now: float) -> int:
@@ -84,14 +84,14 @@ def set_sent(tx: Tx, node_id: int, epoch: int, order_id: str) -> None:
     tx.execute(update(t.sessions).where(_s.node_id == node_id, _s.epoch == epoch).values(order_sent=order_id))
 
 
-def waiting(tx: Tx, server: str, limit: int = 200) -> list[tuple[Node, Session]]:
+def waiting(tx: Tx, server: str, limit: int = 200) -> list[tuple[Node, AgentSession]]:
     """Nodes whose order is not the one last sent on their connection to `server`."""
     n = t.nodes.c
     order_id = cast(n.id, String(20)) + "." + cast(n.generation, String(20))
     query = (select(*nodes.COLUMNS, *_COLUMNS).join_from(t.sessions, t.nodes)
              .where(_s.server == server, _s.reported, _s.order_sent != order_id).limit(limit))
     split = len(nodes.COLUMNS)
-    return [(Node(*row[:split]), Session(*row[split:])) for row in tx.execute(query)]
+    return [(Node(*row[:split]), AgentSession(*row[split:])) for row in tx.execute(query)]
 
 
 def of_server(tx: Tx, server: str) -> dict[int, int]:

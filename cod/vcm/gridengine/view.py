@@ -55,7 +55,7 @@ class Waiting:
 
     @property
     def ready(self) -> bool:
-        """Would it start if there were room? Held, erroneous and deleted ones would not."""
+        """Whether it would start if there were room: held, erroneous and deleted jobs would not."""
         return self.considered and not set(self.state) & set("hEd")
 
 
@@ -75,7 +75,7 @@ class Host:
 
     @property
     def usable(self) -> bool:
-        """Does it take jobs?"""
+        """Whether the host takes jobs."""
         return self.heard and not self.states
 
 

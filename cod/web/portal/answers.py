@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 from cod.web.errors import HttpProblem
-from cod.web.portal.sessions import Visit
+from cod.web.portal.sessions import PortalSession
 
 HTML = "text/html; charset=utf-8"
 POLICY = ("default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -35,7 +35,7 @@ class PageRequest:
     query: str
     header: Callable[[str], str | None]
     body: bytes
-    visit: Visit
+    visit: PortalSession
     address: str = ""
 
 

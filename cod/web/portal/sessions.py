@@ -24,7 +24,7 @@ LONGEST_FLASH = 1000  # characters
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class PortalSession:
     """A browser's cookies and whom they stand for.
 
     session  the session that it is signed in with
@@ -67,13 +67,13 @@ def cookies(header: str | None) -> dict[str, str]:
         return {}
 
 
-def visit(session: Session | None, header: str | None) -> Visit:
+def visit(session: Session | None, header: str | None) -> PortalSession:
     """The visit that a request with that Cookie header belongs to."""
     found = cookies(header)
     secret = found.get(SESSION, "") if session else ""
     token = secret or found.get(VISIT, "")
-    return Visit(session, secret, token or secrets.token_urlsafe(_SIZE), not token,
-                 unquote(found.get(FLASH, ""), errors="replace")[:LONGEST_FLASH])
+    return PortalSession(session, secret, token or secrets.token_urlsafe(_SIZE), not token,
+                         unquote(found.get(FLASH, ""), errors="replace")[:LONGEST_FLASH])
 
 
 def cookie(name: str, value: str, age: int | None = None, *, strict: bool = True) -> str:

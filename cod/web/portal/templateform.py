@@ -121,7 +121,7 @@ def fields_of(text: str) -> Fields | None:
     try:
         xmldoc.well_formed(text.encode(), "template")
         root = ElementTree.fromstring(text)
-    except (xmldoc.Refused, ElementTree.ParseError):
+    except (xmldoc.BadDocument, ElementTree.ParseError):
         return None
     found = Fields({name: [value] for name, value in _told(root) if value})
     return found if _shape(root) == _shape(ElementTree.fromstring(document(found))) else None

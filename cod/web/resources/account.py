@@ -13,7 +13,7 @@ from cod import model
 from cod.flows.people import audit, people, signin, sshkeys, tokens
 from cod.model import Refused
 from cod.pool import Tx
-from cod.web.models import Body, DnsLabel, Email, Items, Line, Paged, Part, Password, Reply, ReplyOf, Seconds
+from cod.web.models import Body, DnsLabel, Email, Items, Line, ListPage, Paged, Password, Reply, ReplyOf, Seconds
 from cod.web.resources.invitations import Accept, Accepted
 from cod.web.resources.people import Membership, SessionsEnded, UserReply, said
 from cod.web.routes import ADMINS, ANYBODY, Call, Flow, Named, Names, Numbered, Shaped, as_it_is, listed, number, route
@@ -176,7 +176,7 @@ class AuditReply(Reply):
         return cls(**own | {key: json.loads(own[key]) if own[key] else None for key in ("before", "after")})
 
 
-class AuditList(Part[AuditReply]):
+class AuditList(ListPage[AuditReply]):
     """Changes, the newest first."""
 
 

@@ -14,7 +14,7 @@ from cod.flows.nodes import captures
 from cod.flows.people.access import Claim
 from cod.model import CaptureView, Result, Right
 from cod.states import CaptureState, NodeState
-from cod.web.models import FULL, Body, OwnName, Paged, Part, ReplyOf
+from cod.web.models import FULL, Body, ListPage, OwnName, Paged, ReplyOf
 from cod.web.routes import ANYBODY, Call, Flow, Named, in_parts, listed, owner, route, see, use
 
 
@@ -53,7 +53,7 @@ class CaptureQuery(Paged):
     sort: Literal["node", "-node", "asked_at", "-asked_at"] = "node"
 
 
-class CaptureList(Part[CaptureReply]):
+class CaptureList(ListPage[CaptureReply]):
     """Captures, by their nodes' names."""
 
 

@@ -18,6 +18,6 @@ def checked(document: str, schema: str, field: str) -> str:
                 xmldoc.well_formed(document.encode(), schema)
             else:
                 xmldoc.parse(document.encode(), schema)
-        except xmldoc.Refused as fault:
+        except xmldoc.BadDocument as fault:
             raise model.Refused("invalid", str(fault), field) from None
     return document

@@ -14,7 +14,7 @@ from cod.flows.people import groups, invitation_mail
 from cod.flows.people.access import Claim, offered
 from cod.model import Group, Right
 from cod.pool import Tx
-from cod.web.models import Body, DnsLabel, Paged, Part, Reply, ReplyOf, Seconds
+from cod.web.models import Body, DnsLabel, ListPage, Paged, Reply, ReplyOf, Seconds
 from cod.web.resources.notices import DeliveryList, DeliveryQuery, DeliveryReply, NoticeReply
 from cod.web.routes import (
     ADMINS,
@@ -105,7 +105,7 @@ class GroupQuery(Paged):
     sort: Literal["name", "-name", "priority", "-priority", "created_at", "-created_at"] = "name"
 
 
-class GroupList(Part[GroupReply]):
+class GroupList(ListPage[GroupReply]):
     """Groups."""
 
 

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from cod import model
 from cod.flows.nodes import blocks, types
-from cod.web.models import Body, DnsLabel, Paged, Part, Reply, ReplyOf
+from cod.web.models import Body, DnsLabel, ListPage, Paged, Reply, ReplyOf
 from cod.web.resources.nodes import NodeReply
 from cod.web.routes import ADMINS, ANYBODY, Call, Flow, Named, Shaped, in_parts, listed, route
 
@@ -88,7 +88,7 @@ class TypeQuery(Paged):
     sort: Literal["name", "-name", "cost", "-cost", "nodes", "-nodes", "created_at", "-created_at"] = "name"
 
 
-class TypeList(Part[TypeReply]):
+class TypeList(ListPage[TypeReply]):
     """Node types."""
 
 
@@ -142,7 +142,7 @@ class BlockQuery(Paged):
     sort: Literal["name", "-name", "nodes", "-nodes"] = "name"
 
 
-class BlockList(Part[BlockReply]):
+class BlockList(ListPage[BlockReply]):
     """Blocks."""
 
 

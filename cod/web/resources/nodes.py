@@ -12,7 +12,7 @@ from cod import model
 from cod.flows import views
 from cod.flows.nodes import consoles, nodes
 from cod.states import Disk, NodeState
-from cod.web.models import Body, DnsLabel, Items, OneOrSeveral, Paged, Part, Reason, Reply, ReplyOf
+from cod.web.models import Body, DnsLabel, Items, ListPage, OneOrSeveral, Paged, Reason, Reply, ReplyOf
 from cod.web.resources.consoles import ConsoleQuery, ConsoleReply, console_reply
 from cod.web.resources.server import ConflictReply
 from cod.web.routes import ADMINS, ANYBODY, Named, Shaped, Worked, listed, route, see, use
@@ -189,7 +189,7 @@ class Move(Transition):
     vcluster: str | None
 
 
-class HistoryList(Part[Move]):
+class HistoryList(ListPage[Move]):
     """Transitions, the newest first."""
 
 
@@ -217,7 +217,7 @@ class NodeInFull(NodeReply):
         )
 
 
-class NodeList(Part[NodeReply]):
+class NodeList(ListPage[NodeReply]):
     """Nodes."""
 
 

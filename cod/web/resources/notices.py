@@ -10,7 +10,7 @@ from pydantic import Field
 from cod import model
 from cod.flows.notices import notices
 from cod.flows.notices.notices import host
-from cod.web.models import Paged, Part, Reply
+from cod.web.models import ListPage, Paged, Reply
 from cod.web.routes import ANYBODY, Numbered, listed, number, route, see
 
 ADMINISTRATORS = "the site's administrators"
@@ -74,7 +74,7 @@ class DeliveryReply(SendReply):
                    subject=notice.subject)
 
 
-class DeliveryList(Part[DeliveryReply]):
+class DeliveryList(ListPage[DeliveryReply]):
     """Deliveries, the newest first."""
 
 
@@ -101,7 +101,7 @@ class NoticeReply(Reply):
         return cls(**own, group=view.group, vcluster=view.vcluster, deliveries=[SendReply.of(s) for s in view.sends])
 
 
-class NoticeList(Part[NoticeReply]):
+class NoticeList(ListPage[NoticeReply]):
     """Notices, the newest first."""
 
 

@@ -14,7 +14,7 @@ from cod.flows.people import invitations, people, sshkeys
 from cod.flows.people.access import Claim
 from cod.model import Right
 from cod.pool import Tx
-from cod.web.models import Body, Email, Items, Line, Paged, Part, Reply, ReplyOf, RoleName, UserName
+from cod.web.models import Body, Email, Items, Line, ListPage, Paged, Reply, ReplyOf, RoleName, UserName
 from cod.web.resources.invitations import Invited, LinkBody, linked, told
 from cod.web.routes import (
     ADMINS,
@@ -105,7 +105,7 @@ class UserReply(Reply):
         return cls(**_user(user))
 
 
-class UserList(Part[UserReply]):
+class UserList(ListPage[UserReply]):
     """Users."""
 
 

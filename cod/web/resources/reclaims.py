@@ -11,7 +11,7 @@ from cod import model
 from cod.flows.scheduler import reclaims
 from cod.flows.scheduler.explain import OTHERS
 from cod.states import ReclaimState
-from cod.web.models import Body, Paged, Part, Reply
+from cod.web.models import Body, ListPage, Paged, Reply
 from cod.web.routes import ANYBODY, Numbered, listed, number, route, see, use
 
 
@@ -65,7 +65,7 @@ class ReclaimReply(Reply):
                    type=view.type, block=view.block, chosen=list(view.chosen), promised=dict(view.promised))
 
 
-class ReclaimList(Part[ReclaimReply]):
+class ReclaimList(ListPage[ReclaimReply]):
     """Reclaims, the newest first."""
 
 

@@ -13,7 +13,7 @@ from cod import model, states
 from cod.flows import views
 from cod.model import Site
 from cod.states import NodeEvent, NodeState
-from cod.web.models import Paged, Part, Query, Reply
+from cod.web.models import ListPage, Paged, Query, Reply
 from cod.web.routes import ADMINS, ANYBODY, Shaped, as_it_is, listed, nothing, route
 
 
@@ -42,7 +42,7 @@ class ConflictQuery(Paged):
     sort: Literal["id", "-id"] = "-id"
 
 
-class ConflictList(Part[ConflictReply]):
+class ConflictList(ListPage[ConflictReply]):
     """The newest conflicts first."""
 
 

@@ -16,7 +16,7 @@ from cod.flows.people.access import Claim
 from cod.images.verify import verify
 from cod.model import Right
 from cod.pool import Tx
-from cod.web.models import FULL, Body, OwnName, Paged, Part, Reply, ReplyOf, Sha256
+from cod.web.models import FULL, Body, ListPage, OwnName, Paged, Reply, ReplyOf, Sha256
 from cod.web.resources.documents import checked
 from cod.web.routes import (
     ADMINS,
@@ -84,7 +84,7 @@ class UploadQuery(Paged):
     sort: Literal["name", "-name", "created_at", "-created_at", "expires_at", "-expires_at"] = "name"
 
 
-class UploadList(Part[UploadReply]):
+class UploadList(ListPage[UploadReply]):
     """Uploads under way."""
 
 
@@ -116,7 +116,7 @@ class ImageQuery(Paged):
                   "-group"] = "name"
 
 
-class ImageList(Part[ImageReply]):
+class ImageList(ListPage[ImageReply]):
     """Images."""
 
 
@@ -159,7 +159,7 @@ class TemplateInFull(TemplateReply):
     document: str
 
 
-class TemplateList(Part[TemplateReply]):
+class TemplateList(ListPage[TemplateReply]):
     """Templates."""
 
 
@@ -201,7 +201,7 @@ def _faults(ask: Call[Names, TemplateDocument]) -> Any:
     try:
         xmldoc.parse(ask.body.document.encode(), "template")
         return templates.read(ask.body.document)
-    except xmldoc.Refused as fault:
+    except xmldoc.BadDocument as fault:
         return [TemplateFault(line=fault.line, sentence=fault.reason)]
     except model.Refused as fault:
         return [TemplateFault(line=_line(ask.body.document, fault.sentence), sentence=fault.sentence)]

@@ -15,18 +15,7 @@ from cod.flows.scheduler import requests, vclusters
 from cod.model import Refused, Result, Right
 from cod.pool import Tx
 from cod.states import RequestState, VclusterState
-from cod.web.models import (
-    REVISION,
-    Body,
-    DnsLabel,
-    OneOrSeveral,
-    Paged,
-    Part,
-    Reply,
-    Seconds,
-    TemplateName,
-    Xml,
-)
+from cod.web.models import REVISION, Body, DnsLabel, ListPage, OneOrSeveral, Paged, Reply, Seconds, TemplateName, Xml
 from cod.web.resources.documents import checked
 from cod.web.resources.nodes import HistoryList, HistoryQuery, Move, NodeReply
 from cod.web.routes import ANYBODY, Call, Flow, Named, Names, Numbered, Shaped, listed, number, route, see, use
@@ -135,7 +124,7 @@ class VclusterInFull(VclusterReply):
         return cls(**_vcluster(parts[0]), nodes=[NodeReply.of(each) for each in parts[1]])
 
 
-class VclusterList(Part[VclusterReply]):
+class VclusterList(ListPage[VclusterReply]):
     """Vclusters."""
 
 
@@ -200,7 +189,7 @@ class RequestReply(Reply):
         return cls(**own, vcluster=view.vcluster, tuples=tuples)
 
 
-class RequestList(Part[RequestReply]):
+class RequestList(ListPage[RequestReply]):
     """Requests, the newest first."""
 
 

@@ -14,7 +14,7 @@ from cod.flows.notices import vcms
 from cod.model import Refused, VcmView
 from cod.pool import Tx
 from cod.security.ca import Issued
-from cod.web.models import Body, Paged, Part, Reply
+from cod.web.models import Body, ListPage, Paged, Reply
 from cod.web.routes import ANYBODY, Call, Flow, Named, as_it_is, in_parts, listed, manage, route, see
 
 Address = Annotated[str, AfterValidator(lambda text: str(IPv4Address(text)))]
@@ -63,7 +63,7 @@ class VcmQuery(Paged):
     sort: Literal["vcluster", "-vcluster", "enrolled_at", "-enrolled_at"] = "vcluster"
 
 
-class VcmList(Part[VcmReply]):
+class VcmList(ListPage[VcmReply]):
     """VCMs."""
 
 

@@ -25,7 +25,7 @@ AGAIN = 300.0  # seconds after which a directory that was away is asked again
 log = logging.getLogger("cod.ldap")
 
 
-class Departures(Periodic):
+class DirectorySync(Periodic):
     """One server's. How often it is asked is `site.signin.ldap.check`, which SIGHUP may change."""
 
     def __init__(self, reactor: Any, pool: Pool, site: SiteRef, clock: Callable[[], float]) -> None:

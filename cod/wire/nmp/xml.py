@@ -47,7 +47,7 @@ def read(message: Message) -> Body:
         raise Fault("unknown-verb", f"there is no verb {message.verb!r}", about=message.id)
     try:
         root = xmldoc.parse(message.body, "nmp", limit=LONGEST_TOLD)
-    except xmldoc.Refused as fault:
+    except xmldoc.BadDocument as fault:
         raise Fault("invalid", fault.reason, line=fault.line, about=message.id) from None
     if root.tag != message.verb:
         raise Fault("invalid", f"the body of {message.verb!r} is an element of that name, not {root.tag}", line=1,

@@ -14,8 +14,8 @@ from cod.web.errors import HttpProblem
 RATE, BURST = 1.0, 30.0  # dear questions of one person: a second, at once
 
 
-class Rations:
-    """The rations of one listening port, in memory. `turn`: what such questions need is done one after the other."""
+class RateLimits:
+    """The rate limits of one listening port, in memory. `turn`: such questions are prepared one after the other."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
