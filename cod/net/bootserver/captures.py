@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from typing import Any
 import h11
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred, inlineCallbacks
+from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
 from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThreadPool
 
@@ -109,43 +109,40 @@ class Captures(Service):
 
     def respond(self, connection: Connection, request: h11.Request, rest: list[str]) -> Deferred[tuple[int, bytes]]:
         """The answer to a request for ``/captures/`` and `rest`: status and body. Never fails."""
-        return self._answer(connection, request, rest).addErrback(self._trouble, connection.peer)
+        return ensureDeferred(self._answer(connection, request, rest)).addErrback(self._trouble, connection.peer)
 
-    @inlineCallbacks
-    def _answer(
+    async def _answer(
         self, connection: Connection, request: h11.Request, rest: list[str]
-    ) -> Generator[Deferred[Any], Any, tuple[int, bytes]]:
+    ) -> tuple[int, bytes]:
         if METHODS.get(request.method) != len(rest):
             raise Refused("not_found", "no such capture")
         said = {"order": rest[0], "address": connection.peer, "secret": _bearer(request)}
-        row: Capture = yield self._pool.read(captures.receiving, **said)
+        row: Capture = await self._pool.read(captures.receiving, **said)
         if request.method == b"PUT":
-            yield self._find_room(said)
-            body = yield connection.body(capture.LARGEST)
-            return _json(at=(yield self._alone(rest[0], partial(self._add, rest[0], rest[1], body))))
+            await self._find_room(said)
+            body = await connection.body(capture.LARGEST)
+            return _json(at=(await self._alone(rest[0], partial(self._add, rest[0], rest[1], body))))
         if request.method == b"GET":
-            return _json(at=(yield self._alone(rest[0], lambda: self._deposit(rest[0]).at)))
-        body = yield connection.body(capture.LAST_WORD)
+            return _json(at=(await self._alone(rest[0], lambda: self._deposit(rest[0]).at)))
+        body = await connection.body(capture.LAST_WORD)
         connection.patience(3600.0)  # a large image takes its time until it is on the disk
         word = _last_word(body)
         if row.state != CaptureState.DONE:
-            yield self._finish(said, row, word)
+            await self._finish(said, row, word)
         return _json(image=row.image)
 
-    @inlineCallbacks
-    def _find_room(self, said: dict[str, str]) -> Generator[Deferred[Any], Any, None]:
+    async def _find_room(self, said: dict[str, str]) -> None:
         if said["order"] not in self._room:
-            self._room[said["order"]] = yield self._pool.run_at(
+            self._room[said["order"]] = await self._pool.run_at(
                 NODES, captures.room, **said, rules=self._site.current.images)
 
-    @inlineCallbacks
-    def _finish(self, said: dict[str, str], row: Capture, word: LastWord) -> Generator[Deferred[Any], Any, None]:
+    async def _finish(self, said: dict[str, str], row: Capture, word: LastWord) -> None:
         order = said["order"]
         parts = [CapturedPartition(**part.model_dump()) for part in word.partitions]
-        made: Ingested = yield self._alone(order, partial(self._seal, order, row, word))
-        yield self._pool.run_at(NODES, captures.note_digest, **said, digest=made.digest)
-        yield self._alone(order, partial(self._publish, order, made.digest))
-        result = yield self._pool.run_at(NODES, captures.keep, **said, ingested=made, partitions=parts,
+        made: Ingested = await self._alone(order, partial(self._seal, order, row, word))
+        await self._pool.run_at(NODES, captures.note_digest, **said, digest=made.digest)
+        await self._alone(order, partial(self._publish, order, made.digest))
+        result = await self._pool.run_at(NODES, captures.keep, **said, ingested=made, partitions=parts,
                                          rules=self._site.current.images, now=self._clock())
         self._effects(result.effects)
         log.info("%s is the image %s: %d bytes, %d in use, %d stored", order, row.image, made.size, made.used,

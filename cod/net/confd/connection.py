@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, ClassVar
 
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.protocol import Protocol
 
 from cod.flows.agents import progress, report, sessions
@@ -124,14 +124,14 @@ class AgentConnection(Protocol):
         if len(self._waiting) > BEHIND:
             self.transport.pauseProducing()
         if self._waiting and not self._busy:
-            self._work()
+            ensureDeferred(self._work())
 
-    @inlineCallbacks
-    def _work(self) -> Generator[Deferred[Any], Any, None]:
+    async def _work(self) -> None:
         self._busy = True
         while self._waiting:
             try:
-                yield self._one(self._waiting.popleft())
+                event = self._waiting.popleft()
+                await self._STEPS[type(event)](self, event)
             except Refused as refusal:
                 self.server.counts["refused"] += 1
                 self._say("%s: refused: %s", refusal.sentence)
@@ -147,15 +147,11 @@ class AgentConnection(Protocol):
         self._busy = False
         self.transport.resumeProducing()
 
-    def _one(self, event: protocol.Event) -> Deferred[Any]:
-        return self._STEPS[type(event)](self, event)
-
     def _run(self, flow: Callable[..., Any], *args: Any) -> Deferred[Any]:
         return self.server.pool.run_at(NODES, flow, *args)
 
-    @inlineCallbacks
-    def _need_verifier(self, asked: protocol.NeedVerifier) -> Generator[Deferred[Any], Any, None]:
-        found = yield self._run(sessions.lookup, asked.id, asked.mac, self.address, self.server.clock())
+    async def _need_verifier(self, asked: protocol.NeedVerifier) -> None:
+        found = await self._run(sessions.lookup, asked.id, asked.mac, self.address, self.server.clock())
         if self._side.state is not protocol.State.LOOKUP:
             return
         if found is None:
@@ -167,12 +163,11 @@ class AgentConnection(Protocol):
         self.transport.write(self._side.to_send())
         self._take(events)
 
-    @inlineCallbacks
-    def _proved(self, proved: protocol.Proved) -> Generator[Deferred[Any], Any, None]:
+    async def _proved(self, proved: protocol.Proved) -> None:
         server, new = self.server, proved.verifier
         session = BootSecret(proved.session, proved.mac, "session", self.address, new.salt, new.stored_key,
                              new.server_key, 0.0)
-        result = yield self._run(sessions.open, proved.id, session, server.server, server.site.current, server.clock())
+        result = await self._run(sessions.open, proved.id, session, server.server, server.site.current, server.clock())
         opened: sessions.Opened = result.value
         self._stop_timer()
         self.peer, self.name = opened.peer, opened.name
@@ -188,10 +183,9 @@ class AgentConnection(Protocol):
         self._take(events)
         server.done(result)
 
-    @inlineCallbacks
-    def _report(self, message: Report) -> Generator[Deferred[Any], Any, None]:
+    async def _report(self, message: Report) -> None:
         server = self.server
-        result = yield self._run(report.report, self.peer, message.document, server.site.current, server.clock())
+        result = await self._run(report.report, self.peer, message.document, server.site.current, server.clock())
         if isinstance(result.value, str):
             server.counts["refused"] += 1
             self._log.warning("%s: its report is refused: %s", self.name, result.value)
@@ -209,31 +203,28 @@ class AgentConnection(Protocol):
         server.done(result)
         server.poll()
 
-    @inlineCallbacks
-    def _progress(self, message: Progress) -> Generator[Deferred[Any], Any, None]:
+    async def _progress(self, message: Progress) -> None:
         server = self.server
-        yield self._run(progress.progress, self.peer, message.order, message.phase, message.done, message.total,
+        await self._run(progress.progress, self.peer, message.order, message.phase, message.done, message.total,
                         message.rate, server.site.current, server.clock())
 
-    @inlineCallbacks
-    def _done(self, message: Done) -> Generator[Deferred[Any], Any, None]:
+    async def _done(self, message: Done) -> None:
         server = self.server
         self._log.info("%s: order %s done", self.name, message.order)
-        result = yield self._run(progress.done, self.peer, message.order, message.figures, server.site.current,
+        result = await self._run(progress.done, self.peer, message.order, message.figures, server.site.current,
                                  server.clock())
         self.send(Ack(message.order))
         server.done(result)
 
-    @inlineCallbacks
-    def _failed(self, message: Failed) -> Generator[Deferred[Any], Any, None]:
+    async def _failed(self, message: Failed) -> None:
         server = self.server
         self._log.warning("%s: order %s failed: %s", self.name, message.order, _line(message.reason))
-        result = yield self._run(progress.failed, self.peer, message.order, message.reason, server.site.current,
+        result = await self._run(progress.failed, self.peer, message.order, message.reason, server.site.current,
                                  server.clock())
         self.send(Ack(message.order))
         server.done(result)
 
-    _STEPS: ClassVar[dict[type, Callable[[AgentConnection, Any], Deferred[Any]]]] = {
+    _STEPS: ClassVar[dict[type, Callable[[AgentConnection, Any], Coroutine[Deferred[Any], Any, None]]]] = {
         protocol.NeedVerifier: _need_verifier,
         protocol.Proved: _proved,
         Report: _report,

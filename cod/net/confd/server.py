@@ -20,7 +20,7 @@ from typing import Any
 from typing import Protocol as Interface
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, inlineCallbacks, succeed
+from twisted.internet.defer import Deferred, ensureDeferred, inlineCallbacks, succeed
 from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall
 
@@ -248,7 +248,7 @@ class ConfdServer(Service):
             return self._polling
         if not self.nodes:
             return succeed(None)
-        polling: Deferred[Any] = self._poll()
+        polling = ensureDeferred(self._poll())
         if not polling.called:
             self._polling = polling
             polling.addBoth(self._polled)
@@ -261,18 +261,17 @@ class ConfdServer(Service):
             self.poll()
         return result
 
-    @inlineCallbacks
-    def _poll(self) -> Generator[Deferred[Any], Any, None]:
+    async def _poll(self) -> None:
         try:
-            if not (yield self.pool.read(orders.any_waiting, self.server)):
+            if not (await self.pool.read(orders.any_waiting, self.server)):
                 return
-            result = yield self.pool.run_at(NODES, orders.waiting, self.server, self.site.current, self.clock(),
+            result = await self.pool.run_at(NODES, orders.waiting, self.server, self.site.current, self.clock(),
                                             self._inviter)
             sent = [(node_id, epoch, order.id) for node_id, epoch, order in result.value
                     if self._send(node_id, epoch, order)]
             self.effects(result.effects)
             if sent:
-                yield self.pool.run_at(NODES, orders.sent, sent)
+                await self.pool.run_at(NODES, orders.sent, sent)
         except Exception:  # the next look may fare better
             log.exception("looking for orders")
 
