@@ -97,14 +97,11 @@ def datagram(xid: int, mac: bytes, pxe: bool) -> bytes:
                                       bytes(64), bytes(128), options))
     udp = struct.pack("!4H", wire.CLIENT_PORT, wire.SERVER_PORT, 8 + len(message), 0) + message  # 0: no checksum
     head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 0, 0, 64, _UDP, 0, none, b"\xff" * 4)
-    return head[:10] + struct.pack("!H", _checksum(head)) + head[12:] + udp
-
-
-def _checksum(head: bytes) -> int:
+    # The checksum of RFC 791, as RFC 1071 sums it.
     total: int = sum(struct.unpack(f"!{len(head) // 2}H", head))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
+    return head[:10] + struct.pack("!H", ~total & 0xFFFF) + head[12:] + udp
 
 
 def _offer(ip: bytes, questions: dict[int, bool]) -> Offer | None:

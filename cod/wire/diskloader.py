@@ -59,16 +59,12 @@ def loader(signature: int, lenient: bool = False) -> bytes:
     data = {"wanted": struct.pack("<I", signature), "lenient": bytes([lenient]), "any": b"\0", "first": b"\0",
             "text": text}
     code = realmode.assemble(_CODE, data, _ENTRY - SECTOR)
-    whole = (_header() + code).ljust(2 * SECTOR, b"\0")
-    return whole + bytes(SECTOR)  # a protected-mode part must be there
-
-
-def _header() -> bytes:
-    """Return the file up to its code: the kernel's setup header at 0x1f1."""
+    # Up to its code the file is the kernel's setup header at 0x1f1.
     head = bytearray(_ENTRY)
     struct.pack_into("<BHIHHHH", head, 0x1F1, 1, 0, SECTOR // 16, 0, 0, 0, 0xAA55)  # one sector of setup behind this
     struct.pack_into("<2s4sH", head, 0x200, bytes([0xEB, _ENTRY - 0x202]), b"HdrS", 0x0203)
     struct.pack_into("<BB", head, 0x210, 0, 1)  # loaded high
     struct.pack_into("<I", head, 0x214, 0x100000)
     struct.pack_into("<I", head, 0x22C, 0x37FFFFFF)
-    return bytes(head)
+    whole = (bytes(head) + code).ljust(2 * SECTOR, b"\0")
+    return whole + bytes(SECTOR)  # a protected-mode part must be there

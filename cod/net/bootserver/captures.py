@@ -119,7 +119,9 @@ class Captures(Service):
         said = {"order": rest[0], "address": connection.peer, "secret": _bearer(request)}
         row: Capture = await self._pool.read(captures.receiving, **said)
         if request.method == b"PUT":
-            await self._find_room(said)
+            if said["order"] not in self._room:
+                self._room[said["order"]] = await self._pool.run_at(
+                    NODES, captures.room, **said, rules=self._site.current.images)
             body = await connection.body(capture.LARGEST)
             return _json(at=(await self._alone(rest[0], partial(self._add, rest[0], rest[1], body))))
         if request.method == b"GET":
@@ -130,11 +132,6 @@ class Captures(Service):
         if row.state != CaptureState.DONE:
             await self._finish(said, row, word)
         return _json(image=row.image)
-
-    async def _find_room(self, said: dict[str, str]) -> None:
-        if said["order"] not in self._room:
-            self._room[said["order"]] = await self._pool.run_at(
-                NODES, captures.room, **said, rules=self._site.current.images)
 
     async def _finish(self, said: dict[str, str], row: Capture, word: LastWord) -> None:
         order = said["order"]

@@ -144,7 +144,13 @@ class Way:
         ca_file = self._site.current.notices.ca_file
         if ca_file is None:
             return ssl.optionsForClientTLS(host)
-        return ssl.optionsForClientTLS(host, trustRoot=ssl.trustRootFromCertificates(_authorities(ca_file)))
+        try:
+            found = [ssl.Certificate.loadPEM(pem) for pem in _PEM.findall(Path(ca_file).read_text())]
+        except Exception as error:  # OpenSSL's errors have no better name here
+            raise DeliveryError(f"{ca_file} cannot be used: {brief(error)}", dead=True) from None
+        if not found:
+            raise DeliveryError(f"{ca_file} has no certificate in it", dead=True)
+        return ssl.optionsForClientTLS(host, trustRoot=ssl.trustRootFromCertificates(found))
 
     def close(self) -> None:
         """Let the connection go, whatever it still has to say."""
@@ -160,16 +166,6 @@ def _is_ours(family: int, address: str) -> bool:
         except OSError:
             return False
     return True
-
-
-def _authorities(ca_file: str) -> list[Any]:
-    try:
-        found = [ssl.Certificate.loadPEM(pem) for pem in _PEM.findall(Path(ca_file).read_text())]
-    except Exception as error:  # OpenSSL's errors have no better name here
-        raise DeliveryError(f"{ca_file} cannot be used: {brief(error)}", dead=True) from None
-    if not found:
-        raise DeliveryError(f"{ca_file} has no certificate in it", dead=True)
-    return found
 
 
 class Limited(ProtocolWrapper):
