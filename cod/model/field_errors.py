@@ -5,12 +5,13 @@ Requests, the site file, the settings of VCMs: all have their errors from here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from cod.model.names import DNS_LABEL, DNS_NAME
 
-__all__ = ["field_error"]
+__all__ = ["field_error", "unknown_key"]
 
 PATTERNS = {  # a pattern -> what it asks for
     f"^{DNS_LABEL}$":
@@ -51,3 +52,9 @@ def field_error(error: Mapping[str, Any]) -> str:
         return said(error.get("ctx", {})) if said else error["msg"].removeprefix("Value error, ").removeprefix("Input ")
     except KeyError:  # a pattern that is not above
         return str(error["msg"])
+
+
+def unknown_key(name: str, known: Collection[str]) -> str:
+    """Return the sentence for a key that is none of a table's, with the one that may be meant."""
+    near = difflib.get_close_matches(name, known, 1)
+    return "no such key; " + (f"did you mean {near[0]!r}?" if near else f"this table has {', '.join(known)}")

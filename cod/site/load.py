@@ -6,7 +6,6 @@ misspelt rule that is silently ignored is worse than no rule.
 
 from __future__ import annotations
 
-import difflib
 import os
 import socket
 import tomllib
@@ -138,21 +137,16 @@ def parse(text: str, path: Path) -> SiteFile:
 def _sentence(error: Any) -> str:
     key = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
-        return f"{key}: no such key{_near_miss(error['loc'])}"
+        table: Any = SiteFile
+        for part in error["loc"][:-1]:
+            if isinstance(part, str):
+                table = _table_of(table.model_fields[part].annotation)
+        return f"{key}: {model.unknown_key(str(error['loc'][-1]), table.model_fields)}"
     if error["type"] == "missing":
         return f"{key}: is missing; give it a value"
     if error["type"] == "value_error":
         return f"{key}: {model.field_error(error)}" if key else model.field_error(error)
     return f"{key}: {model.field_error(error)}, not {error['input']!r}"
-
-
-def _near_miss(loc: tuple[Any, ...]) -> str:
-    table: Any = SiteFile
-    for part in loc[:-1]:
-        if isinstance(part, str):
-            table = _table_of(table.model_fields[part].annotation)
-    near = difflib.get_close_matches(str(loc[-1]), list(table.model_fields), 1)
-    return f"; did you mean {near[0]!r}?" if near else f"; this table has {', '.join(table.model_fields)}"
 
 
 def _table_of(annotation: Any) -> Any:

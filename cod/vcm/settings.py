@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from cod.model import DNS_LABEL, field_error
+from cod.model import DNS_LABEL, field_error, unknown_key
 from cod.wire.nmp import xml
 from cod.wire.nmp.bodies import RequestNodes, Wanted
 from cod.wire.nmp.frames import Fault, Message
@@ -92,7 +92,7 @@ def load(path: Path, kind: type[T]) -> T:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise BadSettings("\n".join(_sentence(path, each) for each in error.errors(include_url=False))) from None
+        raise BadSettings("\n".join(_sentence(path, kind, each) for each in error.errors(include_url=False))) from None
 
 
 def _values(path: Path) -> dict[str, Any]:
@@ -115,8 +115,10 @@ def reference(table: type[Table]) -> str:
     return "\n".join(lines)
 
 
-def _sentence(path: Path, error: Any) -> str:
+def _sentence(path: Path, table: Any, error: Any) -> str:
     key = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
-        return f"{path}: {key}: no such key"
+        for part in error["loc"][:-1]:
+            table = table.model_fields[part].annotation
+        return f"{path}: {key}: {unknown_key(str(error['loc'][-1]), table.model_fields)}"
     return f"{path}: {key}: {field_error(error)}"

@@ -42,6 +42,8 @@ def test_what_is_right_is_read_as_it_stands(tmp_path: Path) -> None:
     ("{{1}}", "{1}", "gridengine.start: "),
     ("1}}'", "1}}", "gridengine.start: "),
     ("[gridengine]", "[sge]", "sge: no such key"),
+    ("[gridengine]", "[gridengin]", "gridengin: no such key; did you mean 'gridengine'?"),
+    ("[gridengine]", "[gridengine]\nquue = 'all.q'", "gridengine.quue: no such key; did you mean 'queue'?"),
     ("vcluster", "#", "vcluster: is missing"),
     ("=", "", "is not TOML"),
 ])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
-from cod.model import Energy, Policy, Refused, field_error
+from cod.model import Energy, Policy, Refused, field_error, unknown_key
 from cod.policy.hardware import match
 from cod.sim.scenario.records import Demand, Farm, Jobs, Owner, Queue, Scenario, Trace, Type, key, word
 from cod.site.tables import EnergyTable, PolicyTable
@@ -160,9 +159,7 @@ def _sentence(tables: Any, error: Any) -> str:
         value = "" if isinstance(error["input"], dict) else f", not {error['input']!r}"
         return f"{'.'.join(place)}: {told}{value}"
     known = _known([part for part in error["loc"][:-1] if isinstance(part, str)])
-    near = difflib.get_close_matches(place[-1], known, 1)
-    return f"{'.'.join(place)}: no such key" + (
-        f"; did you mean {near[0]!r}?" if near else f"; this table has {', '.join(known)}")
+    return f"{'.'.join(place)}: {unknown_key(place[-1], known)}"
 
 
 def _known(names: list[str]) -> list[str]:
