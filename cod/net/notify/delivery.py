@@ -31,7 +31,7 @@ log = logging.getLogger("cod.notices")
 
 
 class Sender(Protocol):
-    """One channel. Returns a remark for people, mostly ''. Raises `Unsent`."""
+    """One channel. Returns a remark for people, mostly ''. Raises `DeliveryError`."""
 
     def send(self, delivery: Delivery) -> Awaitable[str]:
         """Send it once."""

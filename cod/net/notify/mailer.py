@@ -31,7 +31,7 @@ class Mailer:
         self._reactor, self._site, self._threads = reactor, site, threads
 
     async def send(self, delivery: Delivery) -> str:
-        """Send it; returns who refused it, as a sentence, where some did. Raises `Unsent`."""
+        """Send it; returns who refused it, as a sentence, where some did. Raises `DeliveryError`."""
         site = self._site.current
         mail = site.mail
         to = addresses(delivery.send.target) or mail.admins
@@ -62,7 +62,7 @@ class SmtpSession:
         self.late = False
 
     def send(self, to: Sequence[str], text: bytes) -> str:
-        """Deliver `text` to all of `to`; returns who refused it, where some did. Raises `Unsent`."""
+        """Deliver `text` to all of `to`; returns who refused it, where some did. Raises `DeliveryError`."""
         try:
             line = self._connected()
             try:

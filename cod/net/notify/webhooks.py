@@ -55,7 +55,7 @@ class Webhooks:
         self._threads, self._resolve = threads, resolve
 
     async def send(self, delivery: Delivery) -> str:
-        """Post it. Raises `Unsent`."""
+        """Post it. Raises `DeliveryError`."""
         site, notice, target = self._site.current, delivery.notice, delivery.send.target
         content = wire.body(site.name, notice, delivery.group, delivery.vcluster, site.signin.url)
         key = wire.group_key(self._key, notice.group_id or 0, delivery.group or "", delivery.turn)
@@ -85,7 +85,7 @@ class Webhooks:
             way.close()
 
     async def _addresses(self, host: str, port: int) -> list[tuple[int, str]]:
-        """(family, address) of what may be connected to for `host`. Raises `Unsent`."""
+        """(family, address) of what may be connected to for `host`. Raises `DeliveryError`."""
         try:
             found = await deferToThreadPool(self._reactor, self._threads, self._resolve, host, port, 0,
                                             socket.SOCK_STREAM)
