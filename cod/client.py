@@ -57,7 +57,8 @@ class Unreachable(Exception):
 
 
 def find_server(site_file: str | None = None) -> str:
-    """Where the server is: $COD_SERVER, or the UNIX socket of the site file (`site_file`, $COD_SITE, the usual one)."""
+    """Return where the server is: $COD_SERVER, or the UNIX socket of the site file (`site_file`, $COD_SITE, the usual
+    one)."""
     if not site_file and os.environ.get("COD_SERVER"):
         return os.environ["COD_SERVER"]
     path = Path(site_file or os.environ.get("COD_SITE") or SITE_FILE)
@@ -90,7 +91,7 @@ def _query(query: dict[str, Any]) -> str:
 
 
 def path(*parts: str | int) -> str:
-    """A path with each part quoted: path('nodes', 'n1', 'power')."""
+    """Return a path with each part quoted: path('nodes', 'n1', 'power')."""
     return "".join(f"/{quote(str(part), safe='')}" for part in parts)
 
 
@@ -171,7 +172,7 @@ class Client:
         return value, reply.getheader("ETag") or ""
 
     def items(self, path: str, **query: Any) -> Iterator[Any]:
-        """The items of a list, one after the other; parts of it are asked for as they are needed."""
+        """Yield the items of a list, one after the other; parts of it are asked for as they are needed."""
         query.setdefault("limit", PAGE)
         while True:
             part = self.get(path, **query)
@@ -181,11 +182,11 @@ class Client:
             query["after"] = part["next"]
 
     def every(self, path: str, **query: Any) -> list[Any]:
-        """All items of a list."""
+        """Return all items of a list."""
         return list(self.items(path, **query))
 
     def newest(self, path: str, count: int, **query: Any) -> list[Any]:
-        """The newest so many items of a list that begins with the newest, oldest first."""
+        """Return the newest so many items of a list that begins with the newest, oldest first."""
         return list(islice(self.items(path, limit=min(count, PAGE), **query), count))[::-1]
 
     def post(self, path: str, body: Any = None, key: str | None = None, match: str | None = None) -> Any:
@@ -201,7 +202,8 @@ class Client:
         return self.call("DELETE", path, match=match)
 
     def call(self, method: str, path: str, body: Any = None, key: str | None = None, match: str | None = None) -> Any:
-        """One request with a JSON body; the JSON reply, or None where there is none. Raises ApiError, Unreachable."""
+        """Return one request with a JSON body; the JSON reply, or None where there is none. Raises ApiError,
+        Unreachable."""
         headers = {"Content-Type": "application/json"} if body is not None else {}
         if method == "POST":
             headers["Idempotency-Key"] = key or secrets.token_hex(16)
@@ -210,8 +212,8 @@ class Client:
         return self._read(self._send(method, path, None if body is None else json.dumps(body), headers))
 
     def send(self, method: str, path: str, body: Iterable[bytes], headers: dict[str, str]) -> Mapping[str, str]:
-        """One request whose body comes in blocks, `headers` saying how many bytes in all; the answer's headers. It is
-        not repeated. For files there is `cod.uploads`."""
+        """Return one request whose body comes in blocks, `headers` saying how many bytes in all; the answer's headers.
+        It is not repeated. For files there is `cod.uploads`."""
         reply = self._once(method, path, body, dict(headers))
         self._read(reply)
         return dict(reply.headers)
@@ -244,7 +246,7 @@ class Client:
         return _Unix(self.server.removeprefix("unix:"), self._timeout)
 
     def _send(self, method: str, path: str, body: Any, headers: dict[str, str]) -> http.client.HTTPResponse:
-        """The answer, once there is one that is not "busy", or nobody would gain by waiting longer."""
+        """Return the answer, once there is one that is not "busy", or nobody would gain by waiting longer."""
         again = method == "GET" or "Idempotency-Key" in headers
         for pause in PAUSES if again else ():
             fresh = self._connection is None

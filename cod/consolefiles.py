@@ -81,7 +81,8 @@ def append(root: Path, node_id: int, tenure: str, data: bytes, size: int) -> Non
 
 
 def surplus(kept: list[Stretch], more: int, size: int) -> list[Stretch]:
-    """Those of a node's files, oldest first, that have to go when the newest gets `more` bytes: never the newest."""
+    """Return those of a node's files, oldest first, that have to go when the newest gets `more` bytes: never the
+    newest."""
     total, gone = sum(each.size for each in kept) + more, 0
     while gone < len(kept) - 1 and (total > 2 * size or len(kept) - gone > MOST_FILES):
         total -= kept[gone].size
@@ -90,8 +91,8 @@ def surplus(kept: list[Stretch], more: int, size: int) -> list[Stretch]:
 
 
 def read(root: Path, node_id: int, tenure: str | None, since: int | None, most: int) -> Piece:
-    """At most `most` bytes of that tenure (None: of all): from the count `since`, or from the oldest that is kept where
-    that is later; None: the last. A count that the console has not come to yet is as good as 0."""
+    """Return at most `most` bytes of that tenure (None: of all): from the count `since`, or from the oldest that is
+    kept where that is later; None: the last. A count that the console has not come to yet is as good as 0."""
     kept = [each for each in stretches(_folder(root, node_id)) if tenure in (None, each.tenure)]
     if not kept:
         return Piece(0, b"", 0, 0, 0, None)
@@ -113,7 +114,7 @@ def read(root: Path, node_id: int, tenure: str | None, since: int | None, most: 
 
 
 def _begin_of_last(kept: list[Stretch], count: int) -> int:
-    """The count of the byte that so many are from the end on."""
+    """Return the count of the byte that so many are from the end on."""
     for each in reversed(kept):
         if each.size >= count:
             return each.end - count
@@ -122,7 +123,7 @@ def _begin_of_last(kept: list[Stretch], count: int) -> int:
 
 
 def _part(stretch: Stretch, start: int, most: int) -> bytes | None:
-    """At most `most` bytes from the count `start` on that are in the file; None where it has gone."""
+    """Return at most `most` bytes from the count `start` on that are in the file; None where it has gone."""
     try:
         with open(stretch.path, "rb") as file:
             file.seek(start - stretch.start)
@@ -132,7 +133,7 @@ def _part(stretch: Stretch, start: int, most: int) -> bytes | None:
 
 
 def stretches(folder: Path) -> list[Stretch]:
-    """The files in a node's folder, by where they begin."""
+    """Return the files in a node's folder, by where they begin."""
     found = []
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
@@ -153,7 +154,7 @@ def note(root: Path, node_id: int, state: State) -> None:
 
 
 def noted(root: Path, node_id: int) -> State | None:
-    """How the recording goes, as it was last put down; None: it never began."""
+    """Return how the recording goes, as it was last put down; None: it never began."""
     try:
         return State(**json.loads((_folder(root, node_id) / "state").read_text()))
     except (OSError, ValueError, TypeError):

@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def path(name: str) -> Path:
-    """The folder or file `name` ('schema', 'trampoline', 'images', 'web' or a path below one of them).
+    """Return the folder or file `name` ('schema', 'trampoline', 'images', 'web' or a path below one of them).
 
     Raises FileNotFoundError, naming what is missing, when neither place has it.
     """

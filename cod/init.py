@@ -115,7 +115,7 @@ def copy_trampoline(folder: Path) -> list[str]:
 
 
 def annotated(values: Mapping[str, Any]) -> str:
-    """The site file as TOML, every key explained; `values` by key (nested by table) stand in for defaults."""
+    """Return the site file as TOML, every key explained; `values` by key (nested by table) stand in for defaults."""
     lines = [*_comment(HEAD), *_keys(SiteFile, values)]
     for key, field in SiteFile.model_fields.items():
         table = table_class(field)
@@ -130,7 +130,7 @@ def annotated(values: Mapping[str, Any]) -> str:
 
 
 def reference() -> str:
-    """The site file's keys as Markdown tables, for docs/operations.md."""
+    """Return the site file's keys as Markdown tables, for docs/operations.md."""
     lines = []
     for table, name in [(SiteFile, "top level"), *((table_class(f), key) for key, f in SiteFile.model_fields.items())]:
         if table is None:
@@ -149,7 +149,7 @@ def reference() -> str:
 
 
 def table_class(field: FieldInfo) -> type[BaseModel] | None:
-    """The table that a key of the site file opens, or None for a plain value."""
+    """Return the table that a key of the site file opens, or None for a plain value."""
     annotation: Any = field.annotation
     inner = getattr(annotation, "__args__", (annotation,))[0]
     return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
@@ -171,7 +171,7 @@ def _comment(text: str) -> list[str]:
 
 
 def toml(value: Any) -> str:
-    """A value as TOML; None as an empty string (such keys are written as comments)."""
+    """Return a value as TOML; None as an empty string (such keys are written as comments)."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):

@@ -38,7 +38,7 @@ def set_level(level: str) -> None:
 
 
 def masked(text: str) -> str:
-    """`text` with the passwords of URLs replaced."""
+    """Return `text` with the passwords of URLs replaced."""
     return _PASSWORD.sub(r"\1***@", text)
 
 
@@ -57,7 +57,7 @@ class TextLine(logging.Formatter):
         self._part = part
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as a line."""
+        """Return the record as a line."""
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         message = _one_line(record.getMessage())
         more = " ".join(f"{key}={value}" for key, value in _fields(record).items() if str(value) not in message)
@@ -76,7 +76,7 @@ class JsonLine(logging.Formatter):
         self._part = part
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as a line."""
+        """Return the record as a line."""
         line: dict[str, Any] = {
             "at": round(record.created, 3), "level": record.levelname.lower(), "part": self._part,
             "logger": record.name, "message": record.getMessage(), **_fields(record)}

@@ -103,17 +103,17 @@ class Pool:
         return done
 
     def queued(self) -> int:
-        """Jobs that wait, for the metrics."""
+        """Return jobs that wait, for the metrics."""
         return self._jobs.qsize()
 
     @staticmethod
     def is_away(error: BaseException) -> bool:
-        """Does `error`, raised by a flow, mean that the database could not be used, rather than a bug?"""
+        """Return whether `error`, raised by a flow, means that the database could not be used, rather than a bug."""
         return is_retryable(error)
 
     @staticmethod
     def is_race(error: BaseException) -> bool:
-        """Does `error`, raised by a flow, most likely mean that another flow changed the same rows first?"""
+        """Return whether `error`, raised by a flow, most likely means that another flow changed the same rows first."""
         return isinstance(error, Stale | IntegrityError)
 
     def _observed(self, flow: Any, queued: float, succeeded: bool) -> None:

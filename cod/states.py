@@ -252,7 +252,7 @@ class WrongEvent(Exception):
 
 
 def after(state: NodeState, event: NodeEvent) -> NodeState:
-    """The state that `event` leads to from `state`. Raises `WrongEvent` where the table has no such arrow."""
+    """Return the state that `event` leads to from `state`. Raises `WrongEvent` where the table has no such arrow."""
     try:
         return NODE_TRANSITIONS[state, event]
     except KeyError:
@@ -260,7 +260,7 @@ def after(state: NodeState, event: NodeEvent) -> NodeState:
 
 
 def dot() -> str:
-    """The lifecycle as a Graphviz digraph: stable states as ellipses, motion as boxes, final as octagons."""
+    """Return the lifecycle as a Graphviz digraph: stable states as ellipses, motion as boxes, final as octagons."""
     shapes = {"stable": "ellipse", "motion": "box", "final": "octagon"}
     lines = ["digraph node_lifecycle {", "  rankdir=LR;"]
     for state, rule in NODE_RULES.items():

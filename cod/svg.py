@@ -40,7 +40,7 @@ class Axis:
 
 
 def lines(title: str, drawn: Sequence[Line], x: Axis, y: Axis, y_right: Axis | None = None) -> str:
-    """A chart of lines."""
+    """Return a chart of lines."""
     across = _Scale(x, [p[0] for line in drawn for p in line.points], LEFT, WIDTH - RIGHT)
     ups = [_Scale(axis, [p[1] for line in drawn if line.right == right for p in line.points], HEIGHT - BOTTOM, TOP)
            for axis, right in ((y, False), (y_right or y, True))]
@@ -84,7 +84,7 @@ class Span:
 
 
 def spans(title: str, rows: Sequence[tuple[str, Sequence[Span]]], x: Axis) -> str:
-    """A row for each label, with its spans; sorts get their colours in the order in which they come."""
+    """Return a row for each label, with its spans; sorts get their colours in the order in which they come."""
     every = [span for _, row in rows for span in row]
     sorts = list(dict.fromkeys(span.sort for span in every))
     across = _Scale(x, [at for span in every for at in (span.start, span.end)], WIDE_LEFT, WIDTH - NARROW_RIGHT)
@@ -104,8 +104,8 @@ def _span(span: Span, across: _Scale, y: float, sort: int) -> str:
 
 
 def inline(document: str, about: str) -> str:
-    """The drawing as an element of a page: without a ground and a title of its own, as wide as there is room, and
-    `about` for those who hear pages."""
+    """Return the drawing as an element of a page: without a ground and a title of its own, as wide as there is room,
+    and `about` for those who hear pages."""
     head, _ground, _title, rest = document.split("\n", 3)
     height = int(head.partition(" height=\"")[2].partition("\"")[0]) - UNTITLED
     return (f'<svg class="chart" role="img" aria-label="{escape(about)}" '
@@ -136,7 +136,7 @@ class _Scale:
         return self._start + part * (self._end - self._start)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Where there is a number, and which."""
+        """Return where there is a number, and which."""
         if self.axis.ticks is not None:
             return list(self.axis.ticks)
         if self.axis.log:
@@ -148,7 +148,7 @@ class _Scale:
 
 
 def _step(span: float) -> float:
-    """A round number that goes four to ten times into `span`."""
+    """Return a round number that goes four to ten times into `span`."""
     if span <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(span / 4))

@@ -24,11 +24,11 @@ class Bucket:
         self._level = self.level(now) - amount
 
     def level(self, now: float) -> float:
-        """How many there are."""
+        """Return how many there are."""
         self._level = min(self._burst, self._level + (now - self._at) * self._rate)
         self._at = now
         return self._level
 
     def is_full(self, now: float) -> bool:
-        """Is it as it was at first?"""
+        """Return whether the bucket is full."""
         return self.level(now) >= self._burst

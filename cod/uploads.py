@@ -67,7 +67,7 @@ class Sender:
     # ------------------------------------------------------------ where it goes on
 
     def _begun(self, wanted: dict[str, Any]) -> Any:
-        """The upload to send to; None where the image is there already."""
+        """Return the upload to send to; None where the image is there already."""
         try:
             return self._client.post("/uploads", wanted)
         except ApiError as error:
@@ -79,7 +79,7 @@ class Sender:
             return same
 
     def _same(self, wanted: dict[str, Any]) -> Any:
-        """What of the same file is there already."""
+        """Return what of the same file is there already."""
         wanted = wanted | {"group": wanted["group"] or "site"}
         for upload in self._client.items("/uploads", q=wanted["name"]):
             if all(upload[key] == value for key, value in wanted.items()):
@@ -113,7 +113,7 @@ class Sender:
                 self._sleep(PAUSES[0])  # all is there; the server reads it again
 
     def _after(self, upload: str, pause: float, offset: int) -> int | None:
-        """Where the server is, some time after something went wrong; `offset` where it does not say."""
+        """Return where the server is, some time after something went wrong; `offset` where it does not say."""
         self._sleep(pause)
         try:
             return self._where(upload)
@@ -123,7 +123,7 @@ class Sender:
             return offset
 
     def _where(self, upload: str) -> int | None:
-        """Bytes that the server has; None: no such upload, so that it is an image, or given up."""
+        """Return bytes that the server has; None: no such upload, so that it is an image, or given up."""
         try:
             return int(self._client.get(path("uploads", upload))["offset"])
         except ApiError as error:

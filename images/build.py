@@ -28,7 +28,7 @@ SOURCES = ("images", "trampoline/recipe")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; prints a line for each image."""
+    """Return the command; prints a line for each image."""
     parser = argparse.ArgumentParser(prog="python -m images.build", description=__doc__.partition("\n")[0])
     parser.add_argument("name", nargs="+", choices=NAMES)
     parser.add_argument("--out", type=Path, default=CHECKOUT / "build/images")

@@ -16,7 +16,7 @@ PROGRAMS = ("usr/sbin/dropbear", "usr/bin/dropbearkey")
 
 
 def files(packages: Path) -> dict[str, tuple[bytes, int]]:
-    """The server and what makes its key, (content, mode) by path, from the unpacked PACKAGES."""
+    """Return the server and what makes its key, (content, mode) by path, from the unpacked PACKAGES."""
     found = {name: ((packages / name).read_bytes(), 0o755) for name in PROGRAMS}
     linked = python.libraries(packages, [packages / name for name in PROGRAMS])
     for path, entry in linked.items():

@@ -48,7 +48,8 @@ def starts(disk: Path, size: int, known: Sequence[BiosDisk] | None) -> bool:
 
 
 def _same(said: int, size: int) -> bool:
-    """Can a disk of `size` bytes be one of which the BIOS said `said`? Controllers and translations round."""
+    """Return whether a disk of `size` bytes can be one of which the BIOS said `said`. Controllers and translations
+    round."""
     return not said or said >= _CAPPED * 512 or abs(said - size) <= max(size // 100, 16 << 20)
 
 

@@ -31,7 +31,7 @@ COMPRESS = ("zstd", "-19", "--single-thread", "-q", "-c")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; prints each flavour's sizes."""
+    """Return the command; prints each flavour's sizes."""
     parser = argparse.ArgumentParser(prog="python -m trampoline.build", description=__doc__.partition("\n")[0])
     parser.add_argument("flavour", nargs="*", choices=[*FLAVOURS, []], help="default: lab")
     parser.add_argument("--out", type=Path, default=CHECKOUT / "build/trampoline")
@@ -61,7 +61,7 @@ def build(flavour: str, out: Path, cache: Path) -> Path:
 
 
 def describe(flavour: str, folder: Path) -> str:
-    """A line of sizes, in bytes, and one about firmware where drivers want files that are not there."""
+    """Return a line of sizes, in bytes, and one about firmware where drivers want files that are not there."""
     facts = json.loads((folder / "facts.json").read_text())
     line = (f"{flavour}: kernel {facts['kernel']:,}, ramdisk {facts['packed']:,} packed, {facts['unpacked']:,} unpacked"
             f" ({folder})")
@@ -69,8 +69,8 @@ def describe(flavour: str, folder: Path) -> str:
 
 
 def tree(flavour: str, root: Path, blobs: Path, scratch: Path) -> dict[str, cpio.Entry]:
-    """Everything in the ramdisk, by path. `root` has the unpacked packages, `blobs` those of firmware; `scratch` is a
-    folder for a while."""
+    """Return everything in the ramdisk, by path. `root` has the unpacked packages, `blobs` those of firmware; `scratch`
+    is a folder for a while."""
     here = CHECKOUT / "trampoline"
     busybox = root / "bin/busybox"
     entries = {name: cpio.folder() for name in ("dev", "etc", "proc", "run", "sbin", "sys", "tmp")}
@@ -92,7 +92,7 @@ def tree(flavour: str, root: Path, blobs: Path, scratch: Path) -> dict[str, cpio
 
 
 def _stamp(flavour: str, wanted: list[packages.Package]) -> str:
-    """A digest of everything that the result depends on: packages, the agent's sources, the recipe."""
+    """Return a digest of everything that the result depends on: packages, the agent's sources, the recipe."""
     return hashlib.sha256(repr((flavour, wanted, sources())).encode()).hexdigest()
 
 

@@ -100,7 +100,7 @@ def _send(found: Usage, deposit: Deposit, patience: Patience, progress: Progress
 
 
 def _chunks(found: Usage) -> Iterator[tuple[int, tuple[Extent, ...]]]:
-    """Where each chunk begins that has anything in use or changed, and what of it is in use; in order."""
+    """Yield where each chunk begins that has anything in use or changed, and what of it is in use; in order."""
     changed = [(at, at + len(data)) for at, data in found.copy.changes if at < found.copy.size]
     marks = sorted({at // CHUNK for start, stop in changed for at in range(start - start % CHUNK, stop, CHUNK)})
     mark = iter([*marks, -1])
@@ -132,14 +132,14 @@ def _by_chunk(used: Sequence[Extent]) -> Iterator[tuple[int, tuple[Extent, ...]]
 
 
 def _lengths(found: Usage, end: int = 1 << 62) -> Iterator[int]:
-    """Bytes of each chunk that begins before `end`."""
+    """Yield bytes of each chunk that begins before `end`."""
     for at, _ in _chunks(found):
         if at < end:
             yield min(CHUNK, found.copy.size - at)
 
 
 def _pieces(found: Usage, at: int) -> Iterator[Piece]:
-    """The pieces of what the server does not have yet."""
+    """Yield the pieces of what the server does not have yet."""
     chunks: list[tuple[int, tuple[Extent, ...]]] = []
     number = 0
     for chunk in _chunks(found):
@@ -191,7 +191,7 @@ class _Pass:
         self._meter.add(sum(min(CHUNK, self._found.copy.size - at) for at, _ in piece.chunks))
 
     def _packed(self, piece: Piece) -> tuple[bytes, int]:
-        """What is sent of a piece ('' if it is all zeros), and where its last chunk ends."""
+        """Return what is sent of a piece ('' if it is all zeros), and where its last chunk ends."""
         packed, end = [], 0
         for at, spans in piece.chunks:
             data = self._read(at, spans)
@@ -203,7 +203,7 @@ class _Pass:
         return b"".join(packed), end
 
     def _read(self, at: int, spans: Sequence[Extent]) -> bytearray:
-        """A chunk: what is in use as it lies on the disk, the rest zeros."""
+        """Return a chunk: what is in use as it lies on the disk, the rest zeros."""
         copy = self._found.copy
         data = bytearray(min(CHUNK, copy.size - at))
         if spans:

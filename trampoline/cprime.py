@@ -66,7 +66,7 @@ class Plan:
     seed: Span | None
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the lines, for people."""
         return [
             *(f"erase {disk.path} ({disk.size} bytes)" for disk in self.erase),
             *([f"write a {self.table} partition table to {self.target.path}"] if self.spans else []),
@@ -78,7 +78,7 @@ class Plan:
 
 
 def plan(order: Order, disks: Sequence[Disk], patience: Patience = PATIENT) -> Plan:
-    """What `prime` would do; fetches the images' manifests and touches no disk. Raises PrimeError."""
+    """Return what `prime` would do; fetches the images' manifests and touches no disk. Raises PrimeError."""
     mine = erasable(disks, order.keep)
     room = seed.least_size(order.seed) if order.seed else 0
     target = choose(order.disk, mine, _need(order, room), order.sector)

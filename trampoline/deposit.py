@@ -44,7 +44,7 @@ class Sender:
         self.sent = 0
 
     def at(self) -> int:
-        """The byte up to which the server has the disk."""
+        """Return the byte up to which the server has the disk."""
         return int(self._again("GET", "", b"", self._patience.stall)["at"])
 
     def put(self, piece: bytes, at: int, end: int) -> None:

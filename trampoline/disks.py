@@ -11,13 +11,14 @@ from trampoline.inventory import Disk
 
 
 def erasable(disks: Iterable[Disk], keep: Iterable[str]) -> list[Disk]:
-    """The local disks that no rule in `keep` names. USB, SAN and multipath disks are not local (see inventory)."""
+    """Return the local disks that no rule in `keep` names. USB, SAN and multipath disks are not local (see
+    inventory)."""
     rules = tuple(keep)
     return [disk for disk in disks if disk.local and not any(fits(rule, disk) for rule in rules)]
 
 
 def fits(rule: str, disk: Disk) -> bool:
-    """Does 'serial:X', 'path:X' or 'model:PATTERN' name this disk?"""
+    """Return whether 'serial:X', 'path:X' or 'model:PATTERN' names this disk."""
     kind, _, value = rule.partition(":")
     if kind == "serial":
         return disk.serial == value
@@ -27,9 +28,9 @@ def fits(rule: str, disk: Disk) -> bool:
 
 
 def choose(rule: str, disks: Sequence[Disk], need: int, sector: int = 0) -> Disk:
-    """The disk that `rule` picks for `need` bytes: 'first', 'smallest' or 'largest' of those that are large enough,
-    'serial:X' or 'path:X'. `disks` are in the kernel's order; those that the firmware cannot start systems from, or
-    whose sectors are not of `sector` bytes (0: any will do), are passed over. Raises PrimeError."""
+    """Return the disk that `rule` picks for `need` bytes: 'first', 'smallest' or 'largest' of those that are large
+    enough, 'serial:X' or 'path:X'. `disks` are in the kernel's order; those that the firmware cannot start systems
+    from, or whose sectors are not of `sector` bytes (0: any will do), are passed over. Raises PrimeError."""
     named = ":" in rule
     candidates = [disk for disk in disks if fits(rule, disk)] if named else list(disks)
     if not candidates:

@@ -109,7 +109,7 @@ def description(option: bytes) -> str:
 
 
 def is_network(option: bytes) -> bool:
-    """Does a load option (EFI_LOAD_OPTION) boot from the network?"""
+    """Return whether a load option (EFI_LOAD_OPTION) boots from the network."""
     active = bool(option[:1] and option[0] & _ACTIVE)
     return active and any(node in _NETWORK for node in _nodes(_split(option)[1]))
 

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class PrimeError(Exception):
-    """The order cannot be carried out. The text is one sentence for the node's record."""
+    """Note that the order cannot be carried out. The text is one sentence for the node's record."""

@@ -74,7 +74,7 @@ class Download:
         return filled
 
     def blocks(self) -> Iterator[bytes]:
-        """All of it, in blocks."""
+        """Yield all of it, in blocks."""
         buffer = bytearray(BLOCK)
         view = memoryview(buffer)
         while got := self.fill(view):
@@ -193,7 +193,7 @@ class Download:
 
 
 def get(url: str, limit: int, patience: Patience) -> bytes:
-    """All of a small resource. Raises PrimeError, also when it has more than `limit` bytes."""
+    """Return all of a small resource. Raises PrimeError, also when it has more than `limit` bytes."""
     download = Download(url, patience)
     data = bytearray()
     try:

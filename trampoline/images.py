@@ -123,13 +123,13 @@ def _write_chunks(piece: Piece, found: Manifest, writing: Writing) -> None:
 
 
 def chunks_download(piece: Piece, found: Manifest, patience: Patience) -> Download:
-    """A download of the used part of an image's data.zst."""
+    """Return a download of the used part of an image's data.zst."""
     end = found.chunks[-1].offset + found.chunks[-1].length if found.chunks else 0
     return Download(f"{piece.source.url}/data.zst", patience, found.chunks[0].offset if end else 0, end)
 
 
 def fetch_chunks(download: Download, found: Manifest) -> Iterator[_Packed]:
-    """The used chunks, compressed, in order."""
+    """Yield the used chunks, compressed, in order."""
     for chunk in found.chunks:
         download.skip_to(chunk.offset)
         data = bytearray(chunk.length)
@@ -210,7 +210,8 @@ def _write_stream(piece: Piece, writing: Writing) -> None:
 
 
 def stream(source: ImageSource, download: Download, writing: Writing) -> Iterator[bytes]:
-    """The raw image in blocks of 1 MiB (the last may be shorter), length and checksum checked. Raises PrimeError."""
+    """Yield the raw image in blocks of 1 MiB (the last may be shorter), length and checksum checked. Raises
+    PrimeError."""
     state = sha256()
 
     def served() -> Iterator[bytes]:

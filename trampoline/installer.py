@@ -78,7 +78,7 @@ def _feed(process: subprocess.Popen[bytes], block: bytes) -> None:
 
 
 def _load(piece: Piece, writing: Writing) -> int:
-    """The program as a file in memory, read-only, because what is open for writing cannot be run."""
+    """Return the program as a file in memory, read-only, because what is open for writing cannot be run."""
     program = get(piece.source.installer, _LIMIT, writing.patience)
     if sha256(program).hexdigest() != piece.source.installer_digest:
         raise PrimeError(f"bad checksum: the installer {piece.source.installer} is not the one that was ordered")
@@ -105,7 +105,7 @@ def _device(piece: Piece, target: Target) -> str:
 
 
 def _raw(piece: Piece, download: Download, writing: Writing) -> Iterator[bytes]:
-    """The whole image, unpacked, in order."""
+    """Yield the whole image, unpacked, in order."""
     if not piece.manifest:
         yield from images.stream(piece.source, download, writing)
         return

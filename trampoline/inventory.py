@@ -69,7 +69,7 @@ class Nic:
 
 
 def report(root: Path, boot_mac: str, disks: tuple[Disk, ...], heard: Heard = deaf) -> Element:
-    """The `<node>` element. `root` is the folder that holds proc and sys; `boot_mac` the NIC it booted from."""
+    """Return the `<node>` element. `root` is the folder that holds proc and sys; `boot_mac` the NIC it booted from."""
     node = Element("node", version="1")
     _put(node, "system", system(root))
     _put(node, "firmware", {"kind": "uefi" if (root / "sys/firmware/efi").is_dir() else "bios",
@@ -126,7 +126,7 @@ def memory(root: Path) -> int:
 
 
 def _smbios(root: Path, kind: int) -> Iterator[bytes]:
-    """The formatted parts of the SMBIOS structures of one type (DSP0134 6.1)."""
+    """Yield the formatted parts of the SMBIOS structures of one type (DSP0134 6.1)."""
     try:
         table = (root / "sys/firmware/dmi/tables/DMI").read_bytes()
     except OSError:
@@ -151,8 +151,9 @@ def _device_size(device: bytes) -> int:
 
 
 def _mhz(root: Path, model: str, measured: str) -> int:
-    """The clock that the CPU is sold with. What the kernel measures moves with load and from boot to boot, and would
-    put equal machines into different types: it comes last, and rounded. SMBIOS: DSP0134 7.5, current speed at 0x16."""
+    """Return the clock that the CPU is sold with. What the kernel measures moves with load and from boot to boot, and
+    would put equal machines into different types: it comes last, and rounded. SMBIOS: DSP0134 7.5, current speed at
+    0x16."""
     if sold := re.search(r"@ ([\d.]+)GHz", model):
         return round(float(sold[1]) * 1000)
     if limit := _read(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq"):
@@ -174,7 +175,7 @@ def nics(root: Path, boot_mac: str) -> list[Nic]:
 
 
 def _nic(path: Path) -> tuple[Nic, bool]:
-    """An interface, and whether it is real, wired hardware."""
+    """Return an interface, and whether it is real, wired hardware."""
     carrier = _read(path / "carrier")  # reading it fails while the interface is down
     speed = _number(_read(path / "speed"))
     nic = Nic(
@@ -192,7 +193,7 @@ def _nic(path: Path) -> tuple[Nic, bool]:
 
 
 def disks(root: Path) -> tuple[Disk, ...]:
-    """Every disk with a medium in it, by name. A volume seen by several paths is nobody's local disk."""
+    """Return every disk with a medium in it, by name. A volume seen by several paths is nobody's local disk."""
     block = root / "sys/block"
     names = sorted(block.iterdir(), key=_by_number) if block.is_dir() else []
     bios = None if (root / "sys/firmware/efi").is_dir() else biosdisks.listed(root)
@@ -204,7 +205,7 @@ def disks(root: Path) -> tuple[Disk, ...]:
 
 
 def file_disk(path: Path) -> Disk:
-    """A regular file that stands for a disk in tests."""
+    """Return a regular file that stands for a disk in tests."""
     return Disk(path.name, str(path), path.stat().st_size, "file", serial=path.name)
 
 
@@ -213,7 +214,7 @@ def _by_number(path: Path) -> tuple[int, str]:
 
 
 def _is_disk(path: Path) -> bool:
-    """Hardware behind it (no loop, ram, md, dm), not an optical or floppy drive, not hidden, a medium inside."""
+    """Return hardware behind it (no loop, ram, md, dm), not an optical or floppy drive, not hidden, a medium inside."""
     return (
         (path / "device").exists()
         and not re.match(r"sr\d|fd\d|mmcblk\d+(boot|rpmb)", path.name)
@@ -244,8 +245,8 @@ def _disk(path: Path, bios: Sequence[BiosDisk] | None) -> Disk:
 
 
 def _transport(path: Path) -> str:
-    """The bus that the disk hangs on, from its place in the device tree. The first match counts: a USB bridge has an
-    ATA disk behind it, and is still USB."""
+    """Return the bus that the disk hangs on, from its place in the device tree. The first match counts: a USB bridge
+    has an ATA disk behind it, and is still USB."""
     place = str(path.resolve())
     if "/nvme" in place:
         network = _read(path / "device/transport") or _read(path / "device/device/transport")
@@ -256,7 +257,7 @@ def _transport(path: Path) -> str:
 
 
 def _page_80(device: Path) -> str:
-    """The unit serial number page (SPC-4 7.8.18): four bytes of header, then text."""
+    """Return the unit serial number page (SPC-4 7.8.18): four bytes of header, then text."""
     try:
         return _clean((device / "vpd_pg80").read_bytes()[4:].decode("ascii", "replace"))
     except OSError:
@@ -291,7 +292,7 @@ def _add_disk(node: Element, disk: Disk) -> None:
 
 
 def _put(parent: Element, tag: str, attributes: dict[str, str]) -> Element:
-    """A child with those of `attributes` that say something."""
+    """Return a child with those of `attributes` that say something."""
     return SubElement(parent, tag, {key: value for key, value in attributes.items() if value})
 
 

@@ -41,7 +41,8 @@ def deaf(names: Iterable[str]) -> Mapping[str, Neighbour]:
 
 
 def parse(frame: bytes) -> Neighbour | None:
-    """What an Ethernet frame says; None for one that is not LLDP, is malformed, or bids farewell (time to live 0)."""
+    """Return what an Ethernet frame says; None for one that is not LLDP, is malformed, or bids farewell (time to live
+    0)."""
     if len(frame) < 16 or frame[12:14] != ETHERTYPE.to_bytes(2, "big"):
         return None
     found: dict[int, bytes] = {}
@@ -90,7 +91,8 @@ class Listener:
             self._socket.setblocking(False)
 
     def neighbours(self, nics: Iterable[str]) -> Mapping[str, Neighbour]:
-        """The neighbours heard so far, by interface name; interfaces that are new among `nics` are listened on."""
+        """Return the neighbours heard so far, by interface name; interfaces that are new among `nics` are listened
+        on."""
         if self._socket is None:
             return {}
         for name in {*nics} - self._joined:

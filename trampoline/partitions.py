@@ -58,7 +58,8 @@ class Span:
 
 
 def place(partitions: Sequence[Partition], disk_size: int, reserve: int = 0) -> list[Span]:
-    """Where the partitions of a layout go on a disk, with `reserve` bytes left free behind them. Raises PrimeError."""
+    """Return where the partitions of a layout go on a disk, with `reserve` bytes left free behind them. Raises
+    PrimeError."""
     at, end = ALIGN, _end(disk_size) - reserve
     spans = []
     for partition in partitions:
@@ -71,12 +72,12 @@ def place(partitions: Sequence[Partition], disk_size: int, reserve: int = 0) -> 
 
 
 def least_size(partitions: Sequence[Partition], reserve: int = 0) -> int:
-    """Bytes that a disk must have for `place` to succeed."""
+    """Return bytes that a disk must have for `place` to succeed."""
     return 2 * ALIGN + sum(_up(partition.size) or ALIGN for partition in partitions) + reserve
 
 
 def tail(disk_size: int, size: int) -> int:
-    """Where a partition of `size` bytes at the disk's end starts."""
+    """Return where a partition of `size` bytes at the disk's end starts."""
     return _end(disk_size) - _up(size)
 
 
@@ -127,7 +128,7 @@ class Gpt:
         return replace(self, entries=self.entries | {span.number: entry})
 
     def free_number(self) -> int:
-        """The first number without a partition."""
+        """Return the first number without a partition."""
         return next((n for n in range(1, self.count + 1) if n not in self.entries), 0)
 
     def write(self, disk: Disk) -> None:
@@ -167,7 +168,7 @@ class Gpt:
 
 
 def read_gpt(disk: Disk) -> Gpt | None:
-    """The primary GPT of a disk, if it has a whole one."""
+    """Return the primary GPT of a disk, if it has a whole one."""
     head = disk.read(disk.sector, disk.sector)
     if len(head) < _HEADER.size or head[:8] != b"EFI PART":
         return None
@@ -206,21 +207,21 @@ def _protective(sector0: bytes, sectors: int) -> bytes:
 
 
 def type_guid(name: str) -> bytes:
-    """A partition type's GUID as it lies on the disk (its first three fields are little-endian)."""
+    """Return a partition type's GUID as it lies on the disk (its first three fields are little-endian)."""
     text = TYPES[name][0] if name in TYPES else name
     raw = bytes.fromhex(text.replace("-", ""))
     return raw[3::-1] + raw[5:3:-1] + raw[7:5:-1] + raw[8:]
 
 
 def type_name(raw: bytes) -> str:
-    """The reverse: a name that templates use, or else the GUID's text."""
+    """Return the reverse: a name that templates use, or else the GUID's text."""
     text = (raw[3::-1] + raw[5:3:-1] + raw[7:5:-1] + raw[8:16]).hex().upper()
     guid = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
     return next((name for name, (own, _) in TYPES.items() if own == guid), guid)
 
 
 def new_guid() -> bytes:
-    """A random GUID (RFC 9562, version 4)."""
+    """Return a random GUID (RFC 9562, version 4)."""
     raw = bytearray(os.urandom(16))
     raw[7] = raw[7] & 0x0F | 0x40
     raw[8] = raw[8] & 0x3F | 0x80
@@ -252,12 +253,12 @@ def _mbr_entries(sector0: bytes) -> list[MbrEntry]:
 
 
 def read_mbr(disk: Disk) -> list[MbrEntry]:
-    """The four entries of a disk that `has_mbr`."""
+    """Return the four entries of a disk that `has_mbr`."""
     return _mbr_entries(disk.read(512, 0))
 
 
 def has_mbr(disk: Disk) -> bool:
-    """Does sector 0 hold an MBR with partitions, rather than a file system's boot sector or nothing?"""
+    """Return whether sector 0 holds an MBR with partitions, rather than a file system's boot sector or nothing."""
     sector0 = disk.read(512, 0)
     if sector0[510:] != b"\x55\xaa":
         return False

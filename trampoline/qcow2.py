@@ -115,7 +115,7 @@ def _clusters(table: bytes, guest: int, bits: int, size: int) -> Iterator[Run]:
 
 
 def _merged(runs: Iterator[Run]) -> Iterator[Run]:
-    """Clusters that follow each other in the file and on the disk as one, up to 1 MiB."""
+    """Yield clusters that follow each other in the file and on the disk as one, up to 1 MiB."""
     last: Run | None = None
     for run in runs:
         if (last and not (last.packed or run.packed) and last.host + last.length == run.host
@@ -133,7 +133,7 @@ def _merged(runs: Iterator[Run]) -> Iterator[Run]:
 
 
 def _passing(piece: Piece, tables: Tables, download: Download, writing: Writing) -> Iterator[tuple[Run, bytes]]:
-    """Each run with its bytes as the file passes by; its tables compared and its sha256 checked."""
+    """Yield each run with its bytes as the file passes by; its tables compared and its sha256 checked."""
     state, window, start = sha256(), bytearray(), 0
     waiting = iter(tables.runs)
     run = next(waiting, None)

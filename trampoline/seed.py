@@ -18,13 +18,14 @@ _DAY = 0x5821  # 2024-01-01: a seed has no use for the time, and equal seeds sho
 
 
 def least_size(files: Mapping[str, str]) -> int:
-    """Bytes of a file system that holds them, in whole MiB."""
+    """Return bytes of a file system that holds them, in whole MiB."""
     needed = sum(len(text.encode()) + 8192 for text in files.values()) + (256 << 10)
     return -(-needed // (1 << 20)) << 20
 
 
 def build(files: Mapping[str, str], size: int, sector: int = 512) -> bytes:
-    """A file system of `size` bytes with these files. `sector` is the disk's (512 or 4096). Raises ValueError."""
+    """Return a file system of `size` bytes with these files. `sector` is the disk's (512 or 4096). Raises
+    ValueError."""
     sectors = size // sector
     root = _ROOT_ENTRIES * 32 // sector
     per_cluster = 1
@@ -68,7 +69,7 @@ def _label() -> bytes:
 
 
 def _names(name: str, number: int, first: int, size: int) -> bytes:
-    """A file's directory entries: its long name, last part first, then a short alias that nobody will use."""
+    """Return a file's directory entries: its long name, last part first, then a short alias that nobody will use."""
     alias = f"SEED~{number}".ljust(11).encode()
     checksum = 0
     for byte in alias:

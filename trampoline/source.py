@@ -29,7 +29,7 @@ class Source:
         self.sector = int(struct.unpack("i", sector)[0])
 
     def read(self, length: int, offset: int) -> bytes:
-        """`length` bytes at `offset`, fewer at its end. What was read is not kept: nobody reads it twice."""
+        """Return `length` bytes at `offset`, fewer at its end. What was read is not kept: nobody reads it twice."""
         try:
             data = os.pread(self._fd, length, offset)
             while len(data) < length and (more := os.pread(self._fd, length - len(data), offset + len(data))):
@@ -64,7 +64,7 @@ class Overlay:
         self._disk = disk
 
     def read(self, length: int, offset: int) -> bytes:
-        """`length` bytes at `offset`, fewer at its end."""
+        """Return `length` bytes at `offset`, fewer at its end."""
         length = max(min(length, self.size - offset), 0)
         data = bytearray(self._disk.read(length, offset))
         self.put_on(data, offset)

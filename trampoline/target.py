@@ -69,7 +69,7 @@ class Target:
             direct = direct and not done % PAGE
 
     def read(self, length: int, offset: int) -> bytes:
-        """`length` bytes at `offset` as they lie on the disk, fewer at its end."""
+        """Return `length` bytes at `offset` as they lie on the disk, fewer at its end."""
         with suppress(OSError):
             os.posix_fadvise(self._fd, offset, length, os.POSIX_FADV_DONTNEED)
         try:
@@ -78,7 +78,7 @@ class Target:
             raise self._broken("read", offset, error) from None
 
     def read_into(self, buffer: mmap.mmap, length: int, offset: int) -> memoryview:
-        """The same into `buffer`, past the cache where that is possible."""
+        """Return the same into `buffer`, past the cache where that is possible."""
         if self._direct < 0 or (length | offset) % PAGE:
             data = self.read(length, offset)
             buffer[: len(data)] = data
@@ -105,7 +105,7 @@ class Target:
         self.control(BLKDISCARD, struct.pack("QQ", offset, length))
 
     def control(self, request: int, argument: bytes) -> bytes:
-        """An ioctl; returns the argument as the kernel left it. Raises OSError."""
+        """Return an ioctl; returns the argument as the kernel left it. Raises OSError."""
         return fcntl.ioctl(self._fd, request, argument)
 
     def flush(self) -> None:

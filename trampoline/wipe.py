@@ -82,7 +82,7 @@ def _discard(target: Target, meter: Meter) -> bool:
 
 
 def data_at(target: Target, samples: int) -> int | None:
-    """Where a look at the edges and `samples` random places finds anything but zeros; None if nowhere."""
+    """Return where a look at the edges and `samples` random places finds anything but zeros; None if nowhere."""
     spans = [(at, _LONG) for at in range(0, min(_EDGE, target.size), _LONG)]
     spans += [(at, _LONG) for at in range(max(0, target.size - _EDGE), target.size, _LONG)]
     stratum = max(target.size // samples, _SAMPLE)

@@ -70,7 +70,8 @@ class Decompressor:
         return _checked(_zstd.ZSTD_decompressDCtx(self._context, room, len(target), source, len(data)))
 
     def stream(self, blocks: Iterator[bytes], size: int) -> Iterator[bytes]:
-        """The decompressed bytes of a stream of frames, in blocks of at most `size`. Raises ZstdError if it is cut."""
+        """Yield the decompressed bytes of a stream of frames, in blocks of at most `size`. Raises ZstdError if it is
+        cut."""
         out = ctypes.create_string_buffer(size)
         target = _Buffer(ctypes.cast(out, c_void_p), size, 0)
         left = 0
@@ -98,7 +99,7 @@ class Compressor:
         _zstd.ZSTD_freeCCtx(self._context)
 
     def frame(self, data: bytearray) -> bytes:
-        """`data` as one frame, which says how long it unpacks. Raises ZstdError."""
+        """Return `data` as one frame, which says how long it unpacks. Raises ZstdError."""
         room = ctypes.create_string_buffer(_zstd.ZSTD_compressBound(len(data)))
         source = (ctypes.c_char * len(data)).from_buffer(data)
         length = _checked(_zstd.ZSTD_compressCCtx(self._context, room, len(room), source, len(data), self._level))

@@ -21,7 +21,7 @@ def _active(tx: Tx, vcluster_id: int) -> Vcluster | None:
 
 
 def warn(tx: Tx, vcluster_id: int, seconds: float, now: float) -> bool:
-    """Its lease ends within `seconds`: its group is told, once."""
+    """Tell the group, once, that the lease ends within `seconds`."""
     vcluster = _active(tx, vcluster_id)
     if vcluster is None or vcluster.expires_at is None or not now < vcluster.expires_at <= now + seconds:
         return False
@@ -34,8 +34,8 @@ def warn(tx: Tx, vcluster_id: int, seconds: float, now: float) -> bool:
 
 
 def drain(tx: Tx, vcluster_id: int, grace: float, now: float) -> bool:
-    """Its lease has run out: it has `grace` seconds to save what it needs, or to extend the lease; it gets nothing
-    more.
+    """Drain the vcluster, whose lease has run out: it has `grace` seconds to save what it needs, or to extend the
+    lease; it gets nothing more.
     """
     vcluster = _active(tx, vcluster_id)
     if vcluster is None or vcluster.drain_until is not None or (vcluster.expires_at or now + 1) > now:
@@ -48,7 +48,7 @@ def drain(tx: Tx, vcluster_id: int, grace: float, now: float) -> bool:
 
 
 def expire(tx: Tx, vcluster_id: int, *, now: float, actor: str, policy: Policy) -> tuple[Effect, ...] | None:
-    """The grace after its lease is over: its nodes are taken back by power."""
+    """Take the nodes back by power: the grace after the lease is over."""
     vcluster = _active(tx, vcluster_id)
     if vcluster is None or vcluster.drain_until is None or vcluster.drain_until > now:
         return None

@@ -52,7 +52,7 @@ def protected(found: Sequence[NodeView], policy: Policy | None) -> list[NodeView
 
 
 def answer(tx: Tx, reclaim: Reclaim, given: Sequence[Node], now: float) -> Reclaim:
-    """`given`, which fit and are no more than it wants, leave their vcluster for it; the reclaim as it is now.
+    """Return `given`, which fit and are no more than it wants, leave their vcluster for it; the reclaim as it is now.
 
     Nodes that were chosen and are not needed now may stay: as many as others were given instead, of those that are
     promised the last.
@@ -110,7 +110,8 @@ def promise(tx: Tx, reclaim: Reclaim, nodes_: Sequence[tuple[Node, float]], now:
 
 
 def ease(tx: Tx, reclaim_id: int, count: int, left: int, now: float) -> int:
-    """`count` of what is open in it is not wanted any more, only `left`; returns how many, 0 if it was done before.
+    """Return `count` of what is open in it is not wanted any more, only `left`; returns how many, 0 if it was done
+    before.
 
     Of the nodes that were chosen those may stay that are last by `leases.victims`, of those that are promised the last.
     Where nothing is left the reclaim is over. Raises `Stale` when something else is open than both.

@@ -17,12 +17,12 @@ PREFIX = "vcm"
 
 
 def request_key(vcluster_id: int, key: str) -> str:
-    """A VCM's own key for a request, as it stands in `node_requests.key`, which all clients share."""
+    """Return a VCM's own key for a request, as it stands in `node_requests.key`, which all clients share."""
     return f"{PREFIX}{vcluster_id}:{key}"
 
 
 def own_key(key: str | None) -> str:
-    """The reverse; '' for requests that no VCM made."""
+    """Return the reverse; '' for requests that no VCM made."""
     return (key or "").partition(":")[2] if (key or "").startswith(PREFIX) else ""
 
 

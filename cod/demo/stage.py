@@ -118,7 +118,7 @@ class Stage:
         self._cleaner.communicate(timeout=60)
 
     def client(self) -> Client:
-        """A client of the server's API."""
+        """Return a client of the server's API."""
         return Client(str(self.socket))
 
     def cod(self, *words: str) -> Any:
@@ -131,7 +131,7 @@ class Stage:
         return json.loads(done.stdout)
 
     def inside(self, argv: Sequence[str], timeout: float) -> str:
-        """What `argv` prints, run in the lab's network; '' when it fails or takes too long."""
+        """Return what `argv` prints, run in the lab's network; '' when it fails or takes too long."""
         process = control.run_inside(self.lab, list(argv), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         try:
             out, _ = process.communicate(timeout=timeout)

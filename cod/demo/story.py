@@ -29,7 +29,7 @@ BOOT_LIMIT, PRIME_LIMIT = 600.0, 900.0  # seconds; emulated machines on a busy h
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The demo; its exit status."""
+    """Run the demo; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m cod.demo.story", description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("build/demo"))
     out = parser.parse_args(arguments).out.resolve()
@@ -62,7 +62,7 @@ class Story:
         self._api: Client = stage.client()
 
     def play(self) -> list[dict[str, Any]]:
-        """All steps; returns the vclusters with their members."""
+        """Take all steps; return the vclusters with their members."""
         say = self._timeline.say
         say("The server runs. Its API, from another terminal:")
         say(f"  cod --site {self._stage.site_file} node list --watch", "")
@@ -163,19 +163,19 @@ class Story:
 
 
 def allocated(path: Path) -> bool:
-    """Does the (sparse) file hold any data?"""
+    """Return whether the (sparse) file holds any data."""
     return path.stat().st_blocks > 0
 
 
 def is_zero(path: Path) -> bool:
-    """Does every byte of the file read back as zero?"""
+    """Return whether every byte of the file reads back as zero."""
     zero = bytes(1 << 20)
     with open(path, "rb") as file:
         return all(block == zero[:len(block)] for block in iter(lambda: file.read(1 << 20), b""))
 
 
 def written_report(stage: Stage, timeline: Timeline, vclusters: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
-    """What `report.json` holds."""
+    """Return what `report.json` holds."""
     nodes = []
     for machine in stage.machines.values():
         name = machine["name"]

@@ -50,7 +50,7 @@ class Timeline:
         self._console.print(f"{self.elapsed():6.1f}s  {text}", style=style, highlight=False, soft_wrap=True)
 
     def elapsed(self) -> float:
-        """Seconds since the demo began."""
+        """Return seconds since the demo began."""
         return time.time() - self._begin
 
     def _follow(self) -> None:
@@ -63,7 +63,7 @@ class Timeline:
             self.failure = str(error)
 
     def name(self, node: str) -> str:
-        """What the demo calls the node that the server calls `node`."""
+        """Return what the demo calls the node that the server calls `node`."""
         if node not in self._called:
             with self._client() as client:
                 mac = client.get(f"/nodes/{node}")["boot_mac"]

@@ -72,7 +72,7 @@ Ctrl-C ends the server and switches the machines off; nothing of them stays but 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit status."""
+    """Return the command; its exit status."""
     parser = argparse.ArgumentParser(prog="python -m cod.demo.tour", description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("build/try"))
     parser.add_argument("--lab", default=LAB, help="the lab's name")

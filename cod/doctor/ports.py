@@ -121,6 +121,6 @@ def _owners(inodes: set[str]) -> list[Holder]:
 
 
 def is_server(line: bytes) -> bool:
-    """Whether a command line as in /proc/PID/cmdline is that of a part of `cod serve`."""
+    """Return whether a command line as in /proc/PID/cmdline is that of a part of `cod serve`."""
     words = line.split(b"\0")
     return b"serve" in words and any(word == b"cod" or word.endswith(b"/cod") for word in words)

@@ -32,7 +32,7 @@ class Changed(Exception):
 def once(
     tx: Tx, *, flow: Callable[[Tx], T], key: str, question: str, status: int, body: Callable[[T], str], now: float
 ) -> T | Repeated:
-    """What `flow` returns, the first time; a `Repeated` when the key was used for the same question before.
+    """Return what `flow` returns, the first time; a `Repeated` when the key was used for the same question before.
 
     question  digest of the whole question
     body      the answer to keep, from what the flow returns
@@ -51,7 +51,7 @@ def once(
 def unchanged(
     tx: Tx, *, flow: Callable[[Tx], T], current: Callable[[Tx], str], wanted: Collection[str], now: float
 ) -> T:
-    """What `flow` returns, if `current` says one of the tags in `wanted`. Raises `Changed`."""
+    """Return what `flow` returns, if `current` says one of the tags in `wanted`. Raises `Changed`."""
     watermarks.one_at_a_time(tx, "conditions", now)
     if current(tx) not in wanted:
         raise Changed

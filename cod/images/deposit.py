@@ -125,7 +125,7 @@ class Deposit:
     # ------------------------------------------------------------ the end
 
     def seal(self, size: int) -> Ingested:
-        """The disk's image has `size` bytes, and all has come: write what makes it an image. Still nobody sees it.
+        """Write what makes the disk's content an image of `size` bytes: all has come. Still nobody sees it.
 
         Raises `Refused`. May be repeated.
         """
@@ -167,7 +167,8 @@ class Deposit:
 
 
 def _unpacked(frame: bytes, length: int) -> bytes:
-    """What a frame holds: `length` bytes, or `Refused` is raised. Its header is believed before it is unpacked."""
+    """Return what a frame holds: `length` bytes, or `Refused` is raised. Its header is believed before it is
+    unpacked."""
     try:
         if zstandard.get_frame_parameters(frame).content_size != length:
             raise Refused("invalid", "a chunk is not as long as it says", "body")
@@ -177,7 +178,8 @@ def _unpacked(frame: bytes, length: int) -> bytes:
 
 
 def published(root: Path, digest: str) -> Ingested:
-    """What `seal` returned for an image that is published by now. Raises OSError, or ValueError if it is damaged."""
+    """Return what `seal` returned for an image that is published by now. Raises OSError, or ValueError if it is
+    damaged."""
     found = manifest.decode((root / digest / "manifest.json").read_bytes())
     head = bytes(CHUNK)
     if found.chunks and found.chunks[0].raw_offset == 0:
@@ -192,14 +194,14 @@ def published(root: Path, digest: str) -> Ingested:
 
 
 def folder_of(root: Path, order: str) -> Path:
-    """Where the capture of that order comes in. Raises `Refused` where it is no order's id."""
+    """Return where the capture of that order comes in. Raises `Refused` where it is no order's id."""
     if not _ORDER.fullmatch(order):
         raise Refused("not_found", "no such order", "order")
     return root / f"{_PREFIX}{order}"
 
 
 def orders(root: Path) -> set[str]:
-    """The orders of which something has come in."""
+    """Return the orders of which something has come in."""
     return {path.name.removeprefix(_PREFIX) for path in root.glob(f"{_PREFIX}*")}
 
 

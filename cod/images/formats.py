@@ -45,7 +45,8 @@ def recognise(head: bytes) -> str:
 
 
 def look(head: bytes, length: int, limit: int) -> tuple[str, int]:
-    """What a file of `length` bytes is by its first kilobytes, and the bytes of the image in it, 0 if they do not say.
+    """Return what a file of `length` bytes is by its first kilobytes, and the bytes of the image in it, 0 if they do
+    not say.
 
     limit  bytes that the image may have
     Raises Refused for what will not be taken in. Nothing else of the file is looked at.
@@ -118,7 +119,7 @@ class Source(Protocol):
 
 
 def unpack(file: Source, form: str) -> Iterator[bytes]:
-    """The raw bytes of a gzip or zstd file, in blocks of at most 1 MiB. Raises Refused when it is damaged."""
+    """Yield the raw bytes of a gzip or zstd file, in blocks of at most 1 MiB. Raises Refused when it is damaged."""
     try:
         yield from _gzip(file) if form == "gzip" else _zstd(file)
     except (OSError, EOFError, zlib.error, zstandard.ZstdError, struct.error) as error:
@@ -128,8 +129,8 @@ def unpack(file: Source, form: str) -> Iterator[bytes]:
 
 
 def _gzip(file: Source) -> Iterator[bytes]:
-    """The members of a gzip file (RFC 1952), one after the other. The standard library's reader would look for the end
-    of a header as long as the file is."""
+    """Yield the members of a gzip file (RFC 1952), one after the other. The standard library's reader would look for
+    the end of a header as long as the file is."""
     data, silent = file.read(_PIECE), 0
     while data:
         member = zlib.decompressobj(wbits=31)
@@ -195,7 +196,7 @@ _INCOMPATIBLE_KNOWN = 0b11001  # dirty, compression type, extended L2; not: corr
 
 
 def check_qcow2(head: bytes, limit: int) -> int:
-    """The virtual size of a qcow2 file, from its first 104 bytes. Raises Refused for what must not be opened."""
+    """Return the virtual size of a qcow2 file, from its first 104 bytes. Raises Refused for what must not be opened."""
     if len(head) < 104:
         raise Refused("invalid", "the qcow2 file is cut short", "file")
     version, backing_offset, backing_size, cluster_bits, size, encryption = struct.unpack_from(">IQIIQI", head, 4)

@@ -46,13 +46,13 @@ class Sum:
         return self.done == end
 
     def copy(self) -> Sum:
-        """The same sum, to go back to."""
+        """Return the same sum, to go back to."""
         other = Sum()
         other.done, other._state = self.done, self._state.copy()
         return other
 
     def hexdigest(self) -> str:
-        """The sha256 of those `done` bytes."""
+        """Return the sha256 of those `done` bytes."""
         return self._state.hexdigest()
 
 
@@ -115,7 +115,7 @@ class Incoming:
         return self.sum.follow(self._file, self.end)
 
     def head(self) -> bytes:
-        """The first bytes."""
+        """Return the first bytes."""
         return os.pread(self._file, HEAD, 0)
 
     def close(self) -> None:

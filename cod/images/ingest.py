@@ -138,7 +138,7 @@ class _Job:
     threads: int
 
     def may_stand_for(self, least: int) -> int:
-        """Bytes that the file may stand for; `least` of them whatever its size."""
+        """Return bytes that the file may stand for; `least` of them whatever its size."""
         return self.limits.expansion * self.added.size + least
 
 
@@ -199,7 +199,8 @@ def _converting(job: _Job, raw: Path) -> None:
 
 
 def _check_conversion(job: _Job, size: int, taken: int = 0) -> None:
-    """May the qcow2 file become `size` bytes on this disk, of which it has `taken` already? Raises Refused."""
+    """Check that the qcow2 file may become `size` bytes on this disk, of which it has `taken` already. Raises
+    Refused."""
     if size > (most := job.may_stand_for(_TEMPORARY)):
         raise Refused("invalid", f"the qcow2 file of {job.added.size} bytes would take {size} bytes of the server's "
                       f"disk; at most {most} are granted", "file")
@@ -238,7 +239,7 @@ def _check_limits(job: _Job, size: int, stored: int, used: int = 0) -> None:
 
 
 def _extents(file: BinaryIO, note: Callable[[bytes], None]) -> Iterator[bytes]:
-    """A raw file chunk by chunk; its holes are not read. `note` is told all bytes in order."""
+    """Yield a raw file chunk by chunk; its holes are not read. `note` is told all bytes in order."""
     size = os.fstat(file.fileno()).st_size
     data_at = -1
     for at in range(0, size, CHUNK):
@@ -293,7 +294,7 @@ def _compress(chunks: Iterable[bytes], job: _Job) -> _Made:
 
 
 def _content(head: bytes, raw: bool) -> str:
-    """What an image that begins so is: 'disk' or 'partition'. Raises Refused for what is none."""
+    """Return what an image that begins so is: 'disk' or 'partition'. Raises Refused for what is none."""
     if not head:
         raise Refused("invalid", "the image in the file is empty", "file")
     if (inner := formats.recognise(head)) != "raw":
@@ -307,7 +308,7 @@ _Frame = tuple[int, bytes, str]  # raw length, compressed, digest ('' for zeros)
 
 
 def _frames(chunks: Iterable[bytes], threads: int) -> Iterator[_Frame]:
-    """Each chunk compressed, in order, by `threads` threads that run a few chunks ahead."""
+    """Yield each chunk compressed, in order, by `threads` threads that run a few chunks ahead."""
     ahead: deque[Future[_Frame]] = deque()
     with ThreadPoolExecutor(threads, "compress") as pool:
         for chunk in chunks:

@@ -31,7 +31,7 @@ def private(root: Path) -> None:
 
 @contextmanager
 def new_folder(root: Path) -> Iterator[Path]:
-    """A temporary folder under `root`, gone at the end unless it was published."""
+    """Provide a temporary folder under `root`, gone at the end unless it was published."""
     private(root)
     folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=root))
     lock = os.open(folder, os.O_RDONLY)
@@ -72,7 +72,7 @@ def clean(root: Path) -> int:
 
 
 def digests(root: Path) -> frozenset[str]:
-    """The images that are there."""
+    """Return the images that are there."""
     return frozenset(path.name for path in root.iterdir() if _DIGEST.fullmatch(path.name))
 
 

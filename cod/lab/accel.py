@@ -36,7 +36,7 @@ def choose(root: Path) -> str:
 
 
 def kvm_works(seconds: float = PROBE_SECONDS) -> bool:
-    """Does firmware on KVM reach its console within `seconds`?"""
+    """Return whether firmware on KVM reaches its console within `seconds`."""
     return KVM.exists() and os.access(KVM, os.R_OK | os.W_OK) and speaks("kvm", seconds)
 
 

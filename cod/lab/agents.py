@@ -160,7 +160,7 @@ class _Switch(socketserver.StreamRequestHandler):
 
 @contextmanager
 def running(lab: str, count: int, disk_size: int, *, on: bool = True) -> Iterator[list[Agent]]:
-    """So many agents on the lab's bridge, with their switches, until the block is left. Raises `Refused`."""
+    """Run so many agents on the lab's bridge, with their switches, until the block is left. Raises `Refused`."""
     record.load(lab)
     if not 1 <= count <= MOST:
         raise Refused("invalid", f"there can be 1 to {MOST} agents, not {count}", "count")

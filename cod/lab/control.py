@@ -73,7 +73,7 @@ def down_all() -> list[str]:
 
 
 def status(name: str) -> dict[str, Any]:
-    """What the lab is: namespace, address, socket, accelerator, whether its daemon runs, and its nodes.
+    """Return what the lab is: namespace, address, socket, accelerator, whether its daemon runs, and its nodes.
 
     Each node: power ('on', 'off', or 'unknown' without the daemon), pid, and what `machine.describe` says of it.
     """
@@ -94,7 +94,7 @@ def power(name: str, node: str, op: str) -> dict[str, Any]:
 
 
 def console(name: str, node: str) -> Path:
-    """The node's serial console log; it need not exist before the node was first on."""
+    """Return the node's serial console log; it need not exist before the node was first on."""
     record.load(name).spec.node(node)
     return machine.console_path(record.folder(name), node)
 
@@ -106,7 +106,7 @@ def run_inside(name: str, argv: list[str], **options: Any) -> subprocess.Popen[b
 
 
 def ask(name: str, op: str, node: str | None = None) -> dict[str, Any]:
-    """One request to the lab's daemon; `Refused` with its sentence when it says no."""
+    """Return one request to the lab's daemon; `Refused` with its sentence when it says no."""
     made = record.load(name)
     try:
         with socket.socket(socket.AF_UNIX) as connection:
@@ -154,6 +154,6 @@ def _make(spec: LabSpec) -> None:
 
 
 def _listens(path: Path) -> bool:
-    """Does somebody accept connections on the socket? Its file is there a moment before."""
+    """Return whether the socket accepts connections. Its file is there a moment before."""
     with socket.socket(socket.AF_UNIX) as connection:
         return connection.connect_ex(str(path)) == 0

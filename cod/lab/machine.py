@@ -37,7 +37,7 @@ def prepare(node: LabNode, folder: Path) -> None:
 
 
 def command(node: LabNode, position: int, folder: Path, accel: str) -> list[str]:
-    """The command that is the machine `node`, the spec's node at `position`, while it is switched on."""
+    """Return the command that is the machine `node`, the spec's node at `position`, while it is switched on."""
     return [
         QEMU, "-name", node.name, "-machine", f"{node.machine},graphics=off", *ACCELERATORS[accel],
         # A server that finds nothing to boot begins again; SeaBIOS would halt.
@@ -68,7 +68,7 @@ def console_path(folder: Path, node: str) -> Path:
 
 
 def qmp_path(folder: Path, node: str) -> Path:
-    """Where QEMU's own control socket is while the node is on."""
+    """Return where QEMU's own control socket is while the node is on."""
     return folder / "qmp" / f"{node}.sock"
 
 
@@ -78,7 +78,7 @@ def disk_path(folder: Path, node: LabNode, position: int) -> Path:
 
 
 def flash(code: Path, variables: Path) -> list[str]:
-    """The two flash chips of UEFI firmware."""
+    """Return the two flash chips of UEFI firmware."""
     return [
         "-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={code}",
         "-drive", f"if=pflash,format=raw,unit=1,file={variables}",

@@ -32,7 +32,7 @@ def tap(position: int, nic: int) -> str:
 
 
 def exists(namespace: str) -> bool:
-    """Is there such a network namespace?"""
+    """Return whether the network namespace exists."""
     return (NAMESPACES / namespace).exists()
 
 
@@ -130,7 +130,7 @@ def unplug(namespace: str) -> None:
 
 
 def inside(namespace: str, argv: list[str]) -> list[str]:
-    """The command that runs `argv` in the namespace."""
+    """Return the command that runs `argv` in the namespace."""
     return ["ip", "netns", "exec", namespace, *argv]
 
 

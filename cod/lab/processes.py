@@ -27,19 +27,19 @@ class Process:
     start: int
 
     def alive(self) -> bool:
-        """Is it running? A zombie is not."""
+        """Return whether the process is running. A zombie is not."""
         found = _stat(self.pid)
         return found is not None and found == (self.start, True)
 
 
 def identify(pid: int) -> Process | None:
-    """The process that has `pid` now, or None."""
+    """Return the process that has `pid` now, or None."""
     found = _stat(pid)
     return Process(pid, found[0]) if found else None
 
 
 def inside(namespace: str) -> list[Process]:
-    """Every process in the named network namespace; none when there is no such namespace."""
+    """Return every process in the named network namespace; none when there is no such namespace."""
     try:
         wanted = os.stat(NAMESPACES / namespace)
     except FileNotFoundError:

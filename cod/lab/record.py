@@ -32,22 +32,22 @@ PARTS = ("console", "log", "disks", "vars", "qmp")
 
 
 def root() -> Path:
-    """Where labs are kept."""
+    """Return where labs are kept."""
     return Path(os.environ.get("COD_LAB_ROOT", "/var/lib/cod-lab"))
 
 
 def folder(name: str) -> Path:
-    """The folder of the lab `name`."""
+    """Return the folder of the lab `name`."""
     return root() / name
 
 
 def namespace(name: str) -> str:
-    """The network namespace of the lab `name`."""
+    """Return the network namespace of the lab `name`."""
     return f"cod-lab-{name}"
 
 
 def socket_path(name: str) -> Path:
-    """The socket of the lab's power switches."""
+    """Return the socket of the lab's power switches."""
     return folder(name) / "lab.sock"
 
 
@@ -73,12 +73,12 @@ class Record:
         draft.replace(path)
 
     def processes(self) -> list[Process]:
-        """Those recorded, the daemon first: nothing may switch a node on while the lab is taken down."""
+        """Return those recorded, the daemon first: nothing may switch a node on while the lab is taken down."""
         return [*filter(None, [self.daemon]), *self.nodes.values()]
 
 
 def load(name: str) -> Record:
-    """The record of the lab `name`; `Refused` when there is none, or none that can be read."""
+    """Return the record of the lab `name`; `Refused` when there is none, or none that can be read."""
     try:
         document = json.loads((folder(name) / "lab.json").read_text())
     except FileNotFoundError:
@@ -90,7 +90,7 @@ def load(name: str) -> Record:
 
 
 def names() -> list[str]:
-    """Every lab that has a folder."""
+    """Return every lab that has a folder."""
     return sorted(path.name for path in root().iterdir() if path.is_dir()) if root().is_dir() else []
 
 

@@ -141,7 +141,7 @@ class LabSpec:
 
 
 def parse(text: str) -> LabSpec:
-    """A spec from TOML text; `Refused` with a sentence that names the key."""
+    """Return a spec from TOML text; `Refused` with a sentence that names the key."""
     try:
         return from_dict(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
@@ -149,7 +149,7 @@ def parse(text: str) -> LabSpec:
 
 
 def from_dict(document: Mapping[str, Any]) -> LabSpec:
-    """A checked and completed spec from the TOML's (or `as_dict`'s) structure."""
+    """Return a checked and completed spec from the TOML's (or `as_dict`'s) structure."""
     _known(document, LabSpec, "")
     nodes = tuple(_node(row, f"nodes[{position}]") for position, row in enumerate(document.get("nodes", ())))
     networks = tuple(_records(document.get("networks", ()), LabNetwork, "networks"))
@@ -158,14 +158,14 @@ def from_dict(document: Mapping[str, Any]) -> LabSpec:
 
 
 def as_dict(spec: LabSpec) -> dict[str, Any]:
-    """The structure that `from_dict` reads."""
+    """Return the structure that `from_dict` reads."""
     return asdict(spec)
 
 
 def counted(name: str, bios: int, uefi: int, *, disk: LabDisk | None = None, nic: LabNic | None = None, **node: Any
             ) -> LabSpec:
-    """A lab of `bios` + `uefi` like machines n1, n2, … (BIOS first), each with one `disk` and one `nic`; `node` sets
-    other fields."""
+    """Return a lab of `bios` + `uefi` like machines n1, n2, … (BIOS first), each with one `disk` and one `nic`; `node`
+    sets other fields."""
     kinds = ["bios"] * bios + ["uefi"] * uefi
     nics, disks = (nic or LabNic(),), (disk or LabDisk(),)
     nodes = tuple(LabNode(f"n{n}", kind, nics=nics, disks=disks, **node) for n, kind in enumerate(kinds, start=1))
@@ -173,7 +173,7 @@ def counted(name: str, bios: int, uefi: int, *, disk: LabDisk | None = None, nic
 
 
 def completed(spec: LabSpec) -> LabSpec:
-    """The spec with every derived field filled in; `Refused` when something in it cannot be."""
+    """Return the spec with every derived field filled in; `Refused` when something in it cannot be."""
     _check(_NAME.fullmatch(spec.name), "name", f"{spec.name!r} is not a name of at most 24 letters, digits and dashes")
     _address(spec.address, "address")
     for network in spec.networks:
@@ -193,7 +193,7 @@ def completed(spec: LabSpec) -> LabSpec:
 
 
 def size_of(text: str | int) -> int:
-    """Bytes from ``4G``, ``512M`` or a number; `Refused` for anything else."""
+    """Return bytes from ``4G``, ``512M`` or a number; `Refused` for anything else."""
     match = _SIZE.fullmatch(str(text).upper())
     if not match:
         raise Refused("invalid", f"{text!r} is not a size such as 4G", "size")

@@ -83,7 +83,7 @@ class Machine:
             raise Failed("nothing to boot")
 
     def dhcp(self, options: list[str], tries: int = 5) -> dict[str, str]:
-        """One exchange; returns what the client's script was told."""
+        """Return one exchange; returns what the client's script was told."""
         self.lease_file.unlink(missing_ok=True)
         subprocess.run(
             ["busybox", "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", str(tries), "-T", "1", "-s", str(self.script),
@@ -93,7 +93,7 @@ class Machine:
         return dict(line.partition("=")[::2] for line in self.lease_file.read_text().splitlines())
 
     def fetch(self, url: str) -> bytes:
-        """The body at `url`."""
+        """Return the body at `url`."""
         parts = urlsplit(url)
         connection = http.client.HTTPConnection(str(parts.hostname), parts.port or 80, timeout=10)
         connection.request("GET", parts.path)

@@ -6,10 +6,10 @@ import socket
 
 
 def ipv4(text: str) -> int:
-    """A dotted IPv4 address as an integer. Raises OSError when it is none."""
+    """Return a dotted IPv4 address as an integer. Raises OSError when it is none."""
     return int.from_bytes(socket.inet_aton(text), "big")
 
 
 def dotted(address: int) -> str:
-    """The reverse of `ipv4`."""
+    """Return the reverse of `ipv4`."""
     return socket.inet_ntoa(address.to_bytes(4, "big"))

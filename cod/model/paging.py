@@ -49,7 +49,7 @@ class Listed(list[T]):
         self.next, self.total = next, total
 
     def each(self, shape: Callable[[T], Any]) -> Listed[Any]:
-        """The same part, with something else for each row."""
+        """Return the same part, with something else for each row."""
         return Listed(map(shape, self), self.next, self.total)
 
 
@@ -74,7 +74,7 @@ def place(page: Page, default: str) -> tuple[Any, Any] | None:
 
 
 def _plain(value: object) -> bool:
-    """Can a database compare it with something?"""
+    """Return whether a database can compare the value."""
     if isinstance(value, str):
         return value.isprintable()
     return isinstance(value, int | float) and abs(value) < 2**62
@@ -84,8 +84,8 @@ def part(
     rows: Iterable[T], page: Page, keys: Mapping[str, Callable[[T], Any]], default: str, unique: Callable[[T], Any],
     texts: Callable[[T], Iterable[str]],
 ) -> Listed[T]:
-    """A part of a list that is short enough to be in memory. `keys`: what it can be ordered by; `texts` are searched
-    for `page.q`, whatever the case. Raises `Refused`."""
+    """Return a part of a list that is short enough to be in memory. `keys`: what it can be ordered by; `texts` are
+    searched for `page.q`, whatever the case. Raises `Refused`."""
     name, down = page.key(default)
     wanted = page.q.casefold()
     found = [row for row in rows if not wanted or any(wanted in text.casefold() for text in texts(row))]

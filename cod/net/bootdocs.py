@@ -24,7 +24,7 @@ _DISK = re.compile(r"([0-9a-f]{8})(-or-first)?")  # as `policy.nodes.boot` names
 
 
 def mac_of(text: str) -> str | None:
-    """The MAC in `text` (six bytes in hex between colons or dashes, either case) as COD writes it, or None."""
+    """Return the MAC in `text` (six bytes in hex between colons or dashes, either case) as COD writes it, or None."""
     mac = text.lower().replace("-", ":")
     return mac if _MAC.fullmatch(mac) else None
 
@@ -44,7 +44,7 @@ class BootDocs:
         self._clock = clock
 
     def ipxe(self, mac: str, address: str) -> Deferred[bytes]:
-        """The node's iPXE script."""
+        """Return the node's iPXE script."""
         return self._plan(mac, address).addCallback(lambda plan: bootscript.ipxe(plan).encode())
 
     def pxelinux(self, mac: str, address: str) -> Deferred[bytes]:
@@ -52,7 +52,7 @@ class BootDocs:
         return self._plan(mac, address).addCallback(lambda plan: bootscript.pxelinux(plan).encode())
 
     def secret(self, mac: str, address: str) -> Deferred[bytes]:
-        """A new secret for the boot that is under way, as an initrd: only its verifier is kept here."""
+        """Return a new secret for the boot that is under way, as an initrd: only its verifier is kept here."""
         secret = protocol.Secret(os.urandom(16).hex(), os.urandom(32))
         verifier = protocol.verifier(secret.key, os.urandom(16))
         minted = self._pool.run_at(NODES, script.mint, mac, address, secret.id, verifier.salt, verifier.stored_key,

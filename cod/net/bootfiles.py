@@ -40,8 +40,8 @@ class OpenFile:
         return '"{:x}-{:x}-{:x}"'.format(*self.identity[1:])
 
     def view(self) -> bytes | memoryview:
-        """The content, mapped. Hand it to the kernel only: if the file is truncated meanwhile, a system call fails with
-        EFAULT where Python would die of SIGBUS."""
+        """Return the content, mapped. Hand it to the kernel only: if the file is truncated meanwhile, a system call
+        fails with EFAULT where Python would die of SIGBUS."""
         if self.size == 0:
             return b""
         if self._map is None:
@@ -49,7 +49,7 @@ class OpenFile:
         return memoryview(self._map)
 
     def read(self) -> bytes:
-        """The content, copied."""
+        """Return the content, copied."""
         return os.pread(self.fd, self.size, 0)
 
     def __del__(self) -> None:
@@ -64,7 +64,7 @@ class BootFiles:
         self._open: WeakValueDictionary[tuple[int, ...], OpenFile] = WeakValueDictionary()
 
     def open(self, name: str) -> OpenFile:
-        """The file of that name. Raises `NoSuchFile`."""
+        """Return the file of that name. Raises `NoSuchFile`."""
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if not parts or ".." in parts or len(name) > LONGEST_NAME or "\\" in name or "\0" in name:
             raise NoSuchFile(name)

@@ -32,7 +32,7 @@ class SocketService(Service, ABC):
 
     @abstractmethod
     def _open(self) -> socket.socket:
-        """The socket, which does not block."""
+        """Return the socket, which does not block."""
 
     @abstractmethod
     def doRead(self) -> None:
@@ -57,11 +57,11 @@ class SocketService(Service, ABC):
             self._socket = None
 
     def fileno(self) -> int:
-        """The socket's, for the reactor."""
+        """Return the socket's, for the reactor."""
         return -1 if self._socket is None else self._socket.fileno()
 
     def logPrefix(self) -> str:
-        """For the reactor's log."""
+        """Return the name, for the reactor's log."""
         return self._name
 
     def connectionLost(self, reason: Failure) -> None:
@@ -81,7 +81,7 @@ _ADVICE = {
 
 
 def why(error: Exception) -> str:
-    """Why a service cannot start: which port or socket, and what to do about it."""
+    """Return why a service cannot start: which port or socket, and what to do about it."""
     cause, text = error, str(error)
     if isinstance(error, CannotListenError):
         cause = error.socketError

@@ -49,7 +49,7 @@ class Wake(FileDescriptor):
                 self._socket.sendto(what.encode(), str(path))
 
     def fileno(self) -> int:
-        """For the reactor."""
+        """Return the descriptor, for the reactor."""
         return self._socket.fileno()
 
     def doRead(self) -> None:

@@ -24,7 +24,7 @@ def pieces(since: float, until: float) -> Iterator[tuple[int, int, float]]:
 
 
 def span_for(since: float, until: float, now: float) -> int:
-    """The span to show that time in: some fifty of them, if they are kept so long."""
+    """Return the span to show that time in: some fifty of them, if they are kept so long."""
     for span, most in ((MINUTES, 4 * HOURS), (HOURS, 2 * DAYS)):
         if until - since <= most and since >= now - KEPT[span]:
             return span
@@ -32,7 +32,7 @@ def span_for(since: float, until: float, now: float) -> int:
 
 
 def starts(since: float, until: float, span: int) -> list[int]:
-    """Where the spans begin that the time between touches."""
+    """Return where the spans begin that the time between touches."""
     first = int(since // span) * span
     last = int(-(-until // span)) * span
     return list(range(first, max(last, first + span), span))

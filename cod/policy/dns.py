@@ -37,7 +37,7 @@ class Place:
 
 
 def place(name: str, site: Site) -> Place | None:
-    """What `name` (lower case, without the last dot) is; None where it is not the site's to say."""
+    """Return what `name` (lower case, without the last dot) is; None where it is not the site's to say."""
     if name == site.domain:
         return Place("apex")
     if name.endswith("." + site.domain):
@@ -61,5 +61,5 @@ def _reverse(octets: list[str], site: Site) -> Place | None:
 
 
 def full_name(host: str, vcluster: str, site: Site) -> str:
-    """A node's name in DNS, without the last dot."""
+    """Return a node's name in DNS, without the last dot."""
     return f"{host}.{vcluster}.{site.domain}"

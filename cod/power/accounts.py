@@ -11,7 +11,7 @@ from cod.security import secretfile
 
 
 def sign_in(site: Site, name: str | None) -> SignIn | None:
-    """The account `name` with its password as it is now; None when none is named. Raises `PowerError`."""
+    """Return the account `name` with its password as it is now; None when none is named. Raises `PowerError`."""
     if name is None:
         return None
     account = next((each for each in site.accounts if each.name == name), None)

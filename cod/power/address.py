@@ -21,7 +21,8 @@ class Address:
 
 
 def parse(text: str, form: str, ports: Mapping[str, int], options: Collection[str]) -> Address:
-    """`text` taken apart. `ports`: the default port of each scheme, '' being none; `options`: the keys that there are.
+    """Return `text` taken apart. `ports`: the default port of each scheme, '' being none; `options`: the keys that
+    there are.
 
     Raises a lasting `PowerError`, which shows `form`.
     """

@@ -51,7 +51,7 @@ class Bmcs:
     async def ask(
         self, method: str, url: str, sign_in: SignIn | None, trust: Trust, body: Any = None, etag: str = "",
     ) -> tuple[Any, str]:
-        """The answer's JSON (None if it has none) and its ETag ('' likewise). Raises `PowerError`."""
+        """Return the answer's JSON (None if it has none) and its ETag ('' likewise). Raises `PowerError`."""
         headers = {"Accept": "application/json", "OData-Version": "4.0", "User-Agent": "Cluster-on-Demand"}
         if sign_in is not None:
             pair = f"{sign_in.user}:{sign_in.password}".encode()
@@ -108,7 +108,7 @@ def _pause(response: Any) -> float:
 
 
 def _message(value: Any) -> str:
-    """The sentence in a Redfish error, DSP0266 8.6."""
+    """Return the sentence in a Redfish error, DSP0266 8.6."""
     error = value.get("error") if isinstance(value, dict) else None
     if not isinstance(error, dict):
         return ""
@@ -119,7 +119,7 @@ def _message(value: Any) -> str:
 
 
 def _unheard(error: Exception) -> PowerError:
-    """Why there was no answer."""
+    """Return why there was no answer."""
     inner = [error, *(failure.value for failure in getattr(error, "reasons", []))]
     if any(isinstance(each, SSL.Error) or "VerificationError" in type(each).__name__ for each in inner):
         if any("certificate verify failed" in str(each) or "Verif" in type(each).__name__ for each in inner):

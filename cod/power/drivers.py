@@ -16,7 +16,7 @@ from cod.power.wol import WolDriver
 
 
 def drivers(reactor: Any) -> dict[str, PowerDriver]:
-    """Drivers that speak with `reactor`."""
+    """Return drivers that speak with `reactor`."""
     return {
         "ipmi": IpmiDriver(reactor),
         "lab": LabDriver(reactor),
@@ -27,5 +27,6 @@ def drivers(reactor: Any) -> dict[str, PowerDriver]:
 
 
 def consoles(reactor: Any) -> dict[str, ConsoleDriver]:
-    """What follows the consoles of those drivers' machines; `policy.nodes.console` says why the others have none."""
+    """Return what follows the consoles of those drivers' machines; `policy.nodes.console` says why the others have
+    none."""
     return {"ipmi": SolConsoles(reactor), "lab": LabConsoles(reactor)}

@@ -29,7 +29,7 @@ class LabConsoles:
         self._reactor = reactor
 
     def follow(self, target: Target, heard: Heard, opened: Opened) -> LabLine:
-        """The file of the machine."""
+        """Return the file of the machine."""
         return LabLine(self._reactor, LabDriver(self._reactor), target, heard, opened)
 
 

@@ -43,7 +43,7 @@ class SolConsoles:
         self._program = program
 
     def follow(self, target: Target, heard: Heard, opened: Opened) -> SolLine:
-        """By `ipmitool sol activate`."""
+        """Follow a console by `ipmitool sol activate`."""
         line = SolLine(self._reactor, heard, opened)
         try:
             options, environment = ipmi.call(target)
@@ -86,7 +86,7 @@ class SolLine(ProcessProtocol):
             self._heard(data)
 
     def _introduced(self, data: bytes) -> bytes:
-        """What of the console has come with ipmitool's own words before it."""
+        """Return what of the console has come with ipmitool's own words before it."""
         assert self._said is not None
         self._said = (self._said + data)[-BEFORE:]
         _, begins, after = self._said.partition(BEGINS)
@@ -99,7 +99,7 @@ class SolLine(ProcessProtocol):
         return after[end + 1:]
 
     def processEnded(self, reason: Failure | None = None) -> None:
-        """Of itself: why; or because it was asked to."""
+        """Say why the program ended by itself, unless it was asked to."""
         if self._closing is None:
             self.ended.errback(trouble(self._said))
             return
@@ -109,7 +109,7 @@ class SolLine(ProcessProtocol):
 
 
 def trouble(said: bytes | None) -> PowerError:
-    """The error in ipmitool's words; None: the console had been heard."""
+    """Return the error in ipmitool's words; None: the console had been heard."""
     if said is None:
         return PowerError("the line to the BMC was lost")
     words = said.decode(errors="replace")

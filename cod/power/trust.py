@@ -32,7 +32,7 @@ class Trust:
     anyone: bool = False
 
     def creatorForNetloc(self, hostname: bytes, port: int) -> Any:
-        """For Agent: what makes the TLS of a connection to that host."""
+        """Return, for Agent, what makes the TLS of a connection to that host."""
         host = hostname.decode("ascii")
         if self.anyone or self.fingerprint:
             return _Pinned(host, None if self.anyone else self.fingerprint)
@@ -43,7 +43,8 @@ class Trust:
 
 
 def trust_of(options: dict[str, str]) -> Trust:
-    """From an address's options ca, fingerprint and insecure, of which one may be given. Raises `PowerError`."""
+    """Return the trust by an address's options ca, fingerprint and insecure, of which one may be given. Raises
+    `PowerError`."""
     if len(options) > 1:
         raise PowerError(f"of {', '.join(sorted(options))} one may be given", lasting=True)
     if "ca" in options:
@@ -82,7 +83,7 @@ class _Pinned:
             self._context.set_verify(SSL.VERIFY_PEER, lambda *shown: _is(fingerprint, *shown))
 
     def clientConnectionForTLS(self, _protocol: object) -> SSL.Connection:
-        """For twisted."""
+        """Return the connection, for twisted."""
         connection = SSL.Connection(self._context, None)
         if not re.fullmatch(r"[0-9.]+|.*:.*", self._host):
             connection.set_tlsext_host_name(self._host.encode("ascii"))
@@ -90,5 +91,5 @@ class _Pinned:
 
 
 def _is(fingerprint: str, _connection: object, certificate: Any, _error: int, depth: int, _ok: int) -> bool:
-    """The peer's own certificate counts; those that signed it do not matter."""
+    """Return whether the certificate is the expected one. The peer's own counts; those that signed it do not matter."""
     return depth > 0 or certificate.digest("sha256").replace(b":", b"").decode().lower() == fingerprint

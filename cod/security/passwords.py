@@ -17,12 +17,12 @@ _HASHER = PasswordHasher.from_parameters(RFC_9106_LOW_MEMORY)
 
 
 def hashed(password: str) -> str:
-    """What is kept of a password."""
+    """Return what is kept of a password."""
     return _HASHER.hash(_normal(password))
 
 
 def matches(kept: str, password: str) -> bool:
-    """Is it the password that `kept` was made of? Takes as long where there is none ('')."""
+    """Return whether it is the password that `kept` was made of. Takes as long where there is none ('')."""
     try:
         return _HASHER.verify(kept or _nobodys(), _normal(password)) and bool(kept)
     except (Argon2Error, InvalidHashError):
@@ -30,7 +30,7 @@ def matches(kept: str, password: str) -> bool:
 
 
 def outdated(kept: str) -> bool:
-    """Was it made with other parameters than today's?"""
+    """Return whether it was made with other parameters than today's."""
     return _HASHER.check_needs_rehash(kept)
 
 
@@ -40,5 +40,5 @@ def _nobodys() -> str:
 
 
 def _normal(password: str) -> bytes:
-    """The same bytes however a keyboard composes its accents."""
+    """Return the same bytes however a keyboard composes its accents."""
     return unicodedata.normalize("NFC", password).encode(errors="replace")

@@ -21,7 +21,7 @@ class Unreadable(Exception):
 
 
 def first_line(path: str | Path) -> str:
-    """The first line of the file. Raises `Unreadable`."""
+    """Return the first line of the file. Raises `Unreadable`."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # a FIFO shall not wait
             mode = os.fstat(file.fileno()).st_mode
@@ -42,7 +42,7 @@ def first_line(path: str | Path) -> str:
 
 
 def key(path: Path, size: int = 32) -> bytes:
-    """The key of `size` bytes that the file holds in hex; made now if there is none. Raises `Unreadable`.
+    """Return the key of `size` bytes that the file holds in hex; made now if there is none. Raises `Unreadable`.
 
     Of several processes that make it at once one does, and all read that one's.
     """

@@ -63,7 +63,7 @@ class SiteFile(Table):
 
 
 def _problems(file: SiteFile) -> Iterator[str]:
-    """What of different tables does not go together; each sentence begins with the key."""
+    """Yield what of different tables does not go together; each sentence begins with the key."""
     if file.boot.http_port == file.boot.confd_port:
         yield "boot.http_port and boot.confd_port should differ"
     if not file.subnet:

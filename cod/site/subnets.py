@@ -34,7 +34,7 @@ class SubnetTable(Table):
 
 
 def _problems(subnet: SubnetTable) -> Iterator[str]:
-    """What of a subnet does not go together."""
+    """Yield what of a subnet does not go together."""
     net = subnet.network
     on_it = {"router": subnet.router, "server": subnet.server if subnet.interface else None}
     for key, address in on_it.items():

@@ -60,7 +60,7 @@ def confirm(tx: Tx, claim: Claim, now: float) -> None:
 
 
 def owner(tx: Tx, name: str, now: float) -> str:
-    """Who has the claim now; '' while nobody has it."""
+    """Return who has the claim now; '' while nobody has it."""
     return tx.scalar(select(_c.owner).where(_c.name == name, _c.expires_at > now)) or ""
 
 

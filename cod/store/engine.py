@@ -17,7 +17,7 @@ _RETRY = (1205, 1213)  # lock wait timeout, deadlock
 
 
 def connect(url: str, size: int = 8) -> Engine:
-    """An engine for `url`, e.g. ``sqlite:////var/lib/cod/cod.db`` or ``mysql+pymysql://cod@localhost/cod``.
+    """Return an engine for `url`, e.g. ``sqlite:////var/lib/cod/cod.db`` or ``mysql+pymysql://cod@localhost/cod``.
 
     SQLite: WAL, synchronous=FULL (a commit that was reported survives a power cut), foreign keys, BEGIN IMMEDIATE; a
     file that is not there yet is made for its owner alone.
@@ -66,26 +66,27 @@ def clock(engine: Engine) -> float | None:
 
 
 def new_id(inserted: CursorResult[Any]) -> int:
-    """The id that the database gave to the one row just inserted."""
+    """Return the id that the database gave to the one row just inserted."""
     key = inserted.inserted_primary_key
     assert key is not None
     return int(key[0])
 
 
 def slices(ids: Sequence[int], size: int = 500) -> Iterable[Sequence[int]]:
-    """A long list in parts: SQLite and MariaDB both limit the parameters of one statement."""
+    """Return a long list in parts: SQLite and MariaDB both limit the parameters of one statement."""
     return (ids[start:start + size] for start in range(0, len(ids), size))
 
 
 def is_lost(error: BaseException) -> bool:
-    """Did the connection break, so that the outcome of a commit is unknown and a new connection may help?"""
+    """Return whether the connection broke, so that the outcome of a commit is unknown and a new connection may help."""
     if not isinstance(error, exc.DBAPIError):
         return False
     return bool(error.connection_invalidated) or _code(error) in _LOST
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Is running the same flow again likely to succeed: a deadlock, a lock wait, a busy or lost database?"""
+    """Return whether running the same flow again is likely to succeed: a deadlock, a lock wait, a busy or lost
+    database."""
     if not isinstance(error, exc.DBAPIError):
         return False
     return is_lost(error) or _code(error) in _RETRY or "database is locked" in str(error.orig)

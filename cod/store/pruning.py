@@ -20,7 +20,7 @@ Prune = Callable[[Tx, float, int], int]
 
 
 def node_history(tx: Tx, before: float, limit: int) -> int:
-    """Transitions of nodes; each node's last one stays."""
+    """Return transitions of nodes; each node's last one stays."""
     h, later = t.node_history.c, t.node_history.alias().c
     return _delete(tx, t.node_history, h.at, before, limit, exists().where(later.node_id == h.node_id, later.id > h.id))
 
@@ -35,36 +35,36 @@ def node_requests(tx: Tx, before: float, limit: int) -> int:
 
 
 def reclaims(tx: Tx, before: float, limit: int) -> int:
-    """Reclaims that are over; not those that a reservation names."""
+    """Return reclaims that are over; not those that a reservation names."""
     c = t.reclaims.c
     return _delete(tx, t.reclaims, c.ended_at, before, limit, c.state != ReclaimState.OPEN,
                    _unnamed(c.id, t.reservations.c.reclaim_id))
 
 
 def notices(tx: Tx, before: float, limit: int) -> int:
-    """Notices with their deliveries; not those of which one is still under way."""
+    """Return notices with their deliveries; not those of which one is still under way."""
     n, s = t.notices.c, t.notice_sends.c
     return _delete(tx, t.notices, n.at, before, limit, ~exists().where(s.notice_id == n.id, s.done_at.is_(None)),
                    with_=s.notice_id)
 
 
 def conflicts(tx: Tx, before: float, limit: int) -> int:
-    """Address and identity conflicts."""
+    """Return address and identity conflicts."""
     return _delete(tx, t.conflicts, t.conflicts.c.at, before, limit)
 
 
 def vcluster_history(tx: Tx, before: float, limit: int) -> int:
-    """What became of vclusters."""
+    """Return what became of vclusters."""
     return _delete(tx, t.vcluster_history, t.vcluster_history.c.at, before, limit)
 
 
 def audit(tx: Tx, before: float, limit: int) -> int:
-    """Changes that somebody made."""
+    """Return changes that somebody made."""
     return _delete(tx, t.audit, t.audit.c.at, before, limit)
 
 
 def invitations(tx: Tx, before: float, limit: int) -> int:
-    """Links that were used or have run out."""
+    """Return links that were used or have run out."""
     return _delete(tx, t.invitations, t.invitations.c.expires_at, before, limit)
 
 

@@ -28,14 +28,14 @@ def _config(connection: Connection | None = None) -> Config:
 
 
 def head() -> str:
-    """The newest revision that this program knows."""
+    """Return the newest revision that this program knows."""
     revision = ScriptDirectory.from_config(_config()).get_current_head()
     assert revision is not None
     return revision
 
 
 def current(engine: Engine) -> str | None:
-    """The database's revision; None when it is empty."""
+    """Return the database's revision; None when it is empty."""
     with engine.connect() as connection:
         return MigrationContext.configure(connection).get_current_revision()
 

@@ -16,13 +16,14 @@ _m = t.marks.c
 
 
 def at(tx: Tx, name: str) -> float | None:
-    """Where the mark is; None before the first time."""
+    """Return where the mark is; None before the first time."""
     found: float | None = tx.scalar(select(_m.at).where(_m.name == name))
     return found
 
 
 def move(tx: Tx, name: str, before: float | None, to: float) -> bool:
-    """The mark is at `to`; False when it was not at `before` (any more). Until the commit nobody else can move it.
+    """Move the mark to `to`; return False when it was not at `before` (any more). Until the commit nobody else can move
+    it.
 
     IntegrityError when another server sets it for the first time at the same moment.
     """
@@ -35,7 +36,7 @@ def move(tx: Tx, name: str, before: float | None, to: float) -> bool:
 
 
 def forget(tx: Tx, name: str) -> None:
-    """As before the first time."""
+    """Forget the mark."""
     tx.execute(delete(t.marks).where(_m.name == name))
 
 

@@ -30,7 +30,7 @@ class ConnectionCount:
         self._of_one, self._by_peer = of_one, Counter[str]()
 
     def enter(self, peer: str) -> bool:
-        """May one more come from there? Then it is counted."""
+        """Return whether one more connection may come from there. Then it is counted."""
         fits = self._by_peer.total() < MOST and (self._of_one is None or self._by_peer[peer] < self._of_one)
         if fits:
             self._by_peer[peer] += 1
@@ -62,7 +62,7 @@ class Channel(http.HTTPChannel):
             self.transport.abortConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """It counts no more."""
+        """Count the connection no more."""
         if self._peer is not None:
             self.factory.crowd.leave(self._peer)
         super().connectionLost(reason)  # type: ignore[no-untyped-call]

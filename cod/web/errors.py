@@ -38,7 +38,7 @@ class HttpProblem(Exception):
 
 
 def unexpected(error: Exception) -> HttpProblem:
-    """What a flow raised, as the client sees it: a rule's sentence; a late event; the database away; a bug."""
+    """Return what a flow raised, as the client sees it: a rule's sentence; a late event; the database away; a bug."""
     if isinstance(error, SlowDown):
         return HttpProblem(STATUS[error.code], error.code, error.sentence, wait=error.seconds)
     if isinstance(error, Refused):

@@ -72,7 +72,7 @@ class Energy(Collector):
         self._gauges = list(gauges)
 
     def collect(self) -> Iterator[Any]:
-        """For the registry."""
+        """Yield the metrics, for the registry."""
         used = CounterMetricFamily("cod_energy_joules", "Used by nodes since they are counted", labels=["group"])
         saved = CounterMetricFamily("cod_energy_saved_joules", "Not used because nodes slept", labels=["group"])
         watts = GaugeMetricFamily("cod_watts", "What nodes draw now, measured or by type and state", labels=["type"])
@@ -95,7 +95,7 @@ class Counts(Collector):
         self._counts = list(counts)
 
     def collect(self) -> Iterator[Any]:
-        """For the registry."""
+        """Yield the metrics, for the registry."""
         for thing, (label, about) in ABOUT.items():
             family = GaugeMetricFamily(f"cod_{thing}", about, labels=[label])
             for each, value, count in self._counts:
@@ -108,7 +108,7 @@ Seen = tuple[list[tuple[str, str, int]], list[tuple[str, str, float]]]
 
 
 def text(seen: Seen) -> bytes:
-    """Everything, in Prometheus's text format."""
+    """Return everything, in Prometheus's text format."""
     counts, gauges = seen
     registry = CollectorRegistry()
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
@@ -119,7 +119,7 @@ def text(seen: Seen) -> bytes:
 
 
 def page(pool: Pool, site: SiteRef, clock: Callable[[], float]) -> Deferred[bytes]:
-    """`text` with what the database says now."""
+    """Return `text` with what the database says now."""
     return pool.read(_seen, site.current, clock()).addCallback(text)
 
 

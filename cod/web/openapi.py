@@ -26,7 +26,7 @@ _SIGNED_IN: list[dict[str, list[str]]] = [{"token": []}, {"session": []}]
 
 @cache
 def document(routes: tuple[Route, ...] = ROUTES) -> dict[str, Any]:
-    """The whole document, as JSON values."""
+    """Return the whole document, as JSON values."""
     paths: dict[str, dict[str, Any]] = {}
     for each in routes:
         paths.setdefault(PREFIX + each.path, {})[each.method.lower()] = _operation(each)
@@ -73,7 +73,7 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def _rights(route: Route) -> str:
-    """Who may, in words."""
+    """Return who may, in words."""
     if route.open:
         return "For those who have not signed in, too."
     said = cleandoc(route.claims.__doc__ or "").replace("\n", " ")
@@ -108,7 +108,7 @@ def _headers(route: Route) -> list[dict[str, Any]]:
 
 
 def uploads(route: Route, operation: dict[str, Any]) -> dict[str, Any]:
-    """What the tus protocol adds to an operation: headers, and bodies that are pieces of a file."""
+    """Return what the tus protocol adds to an operation: headers, and bodies that are pieces of a file."""
     asked = [_header(name, about, required) for name, about, required in _ASKED.get(route.method, ())]
     more: dict[str, Any] = {"parameters": [*operation["parameters"], *asked],
                             "description": operation["description"] + " By the tus protocol 1.0 for resumable uploads, "
@@ -150,7 +150,7 @@ _UPLOAD_ERRORS = {
 
 
 def operation_id(route: Route) -> str:
-    """A name for generated clients: method and path, words joined by underscores."""
+    """Return a name for generated clients: method and path, words joined by underscores."""
     return "_".join([route.method.lower(), *route.path.strip("/").replace("{", "by_").replace("}", "").split("/")])
 
 
@@ -189,7 +189,7 @@ def _query_parameters(route: Route) -> list[dict[str, Any]]:
 
 
 def _of_text(schema: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:
-    """A parameter's schema, which stands by itself: in a query string nothing is null."""
+    """Return a parameter's schema, which stands by itself: in a query string nothing is null."""
     kinds = [one for one in schema.get("anyOf", []) if one.get("type") != "null"]
     if len(kinds) == 1:
         schema = {key: value for key, value in schema.items() if key not in ("anyOf", "default")} | kinds[0]

@@ -63,7 +63,7 @@ class Body(ABC):
 
     @abstractmethod
     def drop(self) -> int:
-        """The request is refused: forget what was gathered in memory; return how much that was."""
+        """Forget, for a refused request, what was gathered in memory; return how much that was."""
 
     @abstractmethod
     async def answer(self) -> None:
@@ -139,7 +139,7 @@ class ApiRequest(http.Request):
         return not self.api_path and self.path not in (b"/metrics", b"/api", b"/api/")
 
     def page_request(self, body: bytes) -> PageRequest:
-        """The request as the portal takes it."""
+        """Return the request as the portal takes it."""
         path, _, query = self.uri.decode("latin-1").partition("?")
         return PageRequest(self.verb, unquoted(path), query, self.getHeader, body,
                            sessions.visit(self.session, self.getHeader("cookie")), self.address)
@@ -317,7 +317,7 @@ class ApiRequest(http.Request):
 
 
 def phrase(status: int) -> str:
-    """What a status is called. (Twisted's own list ends with RFC 2616: it has no 422.)"""
+    """Return what a status is called. (Twisted's own list ends with RFC 2616: it has no 422.)"""
     try:
         return HTTPStatus(status).phrase
     except ValueError:  # 460 is the tus protocol's
@@ -325,17 +325,17 @@ def phrase(status: int) -> str:
 
 
 def shown(path: bytes) -> str:
-    """A path for the log: one line, not for ever. The query string stays out."""
+    """Return a path for the log: one line, not for ever. The query string stays out."""
     return ascii(path[:200].decode("latin-1"))[1:-1]
 
 
 def _by_itself(path: bytes, uri: bytes) -> bool:
-    """Does a page ask for that, whether or not anybody looks at it: events, its live parts?"""
+    """Return whether a page asks for that, whether or not anybody looks at it: events, its live parts."""
     return path.endswith(b"/events") or b"part=" in uri.partition(b"?")[2]
 
 
 def _peer_name(channel: Any) -> str:
-    """The user at the other end of the UNIX socket, by number: the kernel says (SO_PEERCRED)."""
+    """Return the user at the other end of the UNIX socket, by number: the kernel says (SO_PEERCRED)."""
     peer = channel.transport.getHandle().getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     uid = struct.unpack("3i", peer)[1]
     return "root" if uid == 0 else f"uid{uid}"

@@ -141,12 +141,12 @@ Claims = Callable[[Call[N, B, Q]], Sequence[Claim]]
 
 
 def ANYBODY(ask: Call) -> Sequence[Claim]:
-    """Everybody who is signed in; a list shows what they may see of it."""
+    """Let everybody in who is signed in; a list shows what they may see of it."""
     return (Claim(Right.ANY),)
 
 
 def ADMINS(ask: Call) -> Sequence[Claim]:
-    """The site's administrators."""
+    """Return the site's administrators."""
     return (Claim(Right.ADMIN),)
 
 
@@ -154,17 +154,17 @@ ThingClaims = Callable[[Call[Thing]], Sequence[Claim]]
 
 
 def see(kind: str) -> ThingClaims:
-    """Those who may look at the thing that the path leads to."""
+    """Return those who may look at the thing that the path leads to."""
     return _wanting(Right.SEE, kind, f"Who may look at the {kind}: everybody in its group.")
 
 
 def use(kind: str) -> ThingClaims:
-    """Those who work with it."""
+    """Return those who work with it."""
     return _wanting(Right.USE, kind, f"Who works with the {kind}: members and owners of its group.")
 
 
 def manage(kind: str) -> ThingClaims:
-    """The owners of its group."""
+    """Return the owners of its group."""
     return _wanting(Right.MANAGE, kind, f"Who may say who else may: owners of the {kind}'s group.")
 
 
@@ -241,7 +241,7 @@ class Route(Generic[N, B, Q, V]):
         return self.method != "GET" and not self.quiet
 
     def shown(self, value: V, who: Who) -> BaseModel | None:
-        """The reply for the flow's value, with what `who` may know of it; None where there is nothing to say."""
+        """Return the reply for the flow's value, with what `who` may know of it; None where there is nothing to say."""
         return None if self.shape is None else open_to(self.shape(value), who)
 
 
@@ -260,7 +260,7 @@ def named(path: str, values: Mapping[str, str]) -> Names:
 
 
 def open_to(reply: BaseModel, who: Who) -> BaseModel:
-    """The reply without what `who` may not know of it."""
+    """Return the reply without what `who` may not know of it."""
     return reply.for_others() if isinstance(reply, Reply) and not who.admin else reply
 
 
@@ -309,12 +309,12 @@ def as_it_is(model: type[R]) -> Shaped[R, R]:
 
 
 def nothing(value: T) -> Flow[T]:
-    """A flow that asks the database nothing and returns `value`."""
+    """Return a flow that asks the database nothing and returns `value`."""
     return lambda tx: value
 
 
 def listed(reply: type[Items[R]], item: Callable[[T], R]) -> Shaped[Sequence[T], Items[R]]:
-    """The reply for a list, or a part of one, whose items are shaped by `item`."""
+    """Return the reply for a list, or a part of one, whose items are shaped by `item`."""
     def shape(values: Sequence[T]) -> Items[R]:
         part: dict[str, Any] = {
             name: getattr(values, name, None) for name in ("next", "total") if name in reply.model_fields}
@@ -326,23 +326,23 @@ def in_parts(
     flow: Flow[list[T]], page: Page, texts: Callable[[T], Iterable[str]], default: str = "name",
     **keys: Callable[[T], Any],
 ) -> Flow[Listed[T]]:
-    """A flow that returns a short list, as one that returns the part of it that is asked for. `keys`: what it can be
-    ordered by; `default` among them is unique; `texts` are searched for `q`."""
+    """Return a flow that returns a short list, as one that returns the part of it that is asked for. `keys`: what it
+    can be ordered by; `default` among them is unique; `texts` are searched for `q`."""
     return lambda tx: part_of(flow(tx), page, keys, default, keys[default.removeprefix("-")], texts)
 
 
 def number(text: str) -> int:
-    """A row's id from a path; what is none is the id of nothing."""
+    """Return a row's id from a path; what is none is the id of nothing."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
 
 
 def unquoted(path: str) -> str:
-    """A request's path with each of its segments unquoted."""
+    """Return a request's path with each of its segments unquoted."""
     return "/".join(unquote(part, errors="replace") for part in path.split("/"))
 
 
 def find(routes: Iterable[Route], method: str, path: str) -> tuple[Route | None, dict[str, str], list[str]]:
-    """The route for a request, the path's parameters, and the methods that the path has (none: no such path)."""
+    """Return the route for a request, the path's parameters, and the methods that the path has (none: no such path)."""
     methods: list[str] = []
     for each in routes:
         names = matched(each.path, path)
@@ -365,7 +365,7 @@ def unquoted_in(path: str) -> str:
 
 
 def matched(pattern: str, path: str) -> dict[str, str] | None:
-    """The parameters of `path` (already unquoted by segment) under `pattern`, or None where it does not fit."""
+    """Return the parameters of `path` (already unquoted by segment) under `pattern`, or None where it does not fit."""
     wanted, given = pattern.split("/"), path.split("/")
     if len(given) == len(wanted) + 1 and wanted[1] in OWNED and wanted[2:3] == ["{name}"] and given[2] and given[3]:
         given[2:4] = ["/".join(given[2:4])]

@@ -44,6 +44,6 @@ class WebTls:
             log.info("the web server's certificate has the SHA-256 %s", shown)
 
     def serverConnectionForTLS(self, protocol: Any) -> SSL.Connection:
-        """The next connection, which may negotiate its protocol (ALPN), as browsers want to."""
+        """Return the next connection, which may negotiate its protocol (ALPN), as browsers want to."""
         connection: SSL.Connection = self._options.serverConnectionForTLS(protocol)
         return connection

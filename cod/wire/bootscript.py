@@ -31,7 +31,7 @@ class Unsafe(ValueError):
 
 
 def ipxe(plan: BootPlan) -> str:
-    """The plan as an iPXE script."""
+    """Return the plan as an iPXE script."""
     try:
         body = _IPXE[plan.action](plan)
     except Unsafe as error:
@@ -40,7 +40,7 @@ def ipxe(plan: BootPlan) -> str:
 
 
 def pxelinux(plan: BootPlan) -> str:
-    """The plan as a PXELINUX configuration."""
+    """Return the plan as a PXELINUX configuration."""
     try:
         body = _PXELINUX[plan.action](plan)
     except Unsafe as error:
@@ -125,7 +125,7 @@ _PXELINUX = {
 
 
 def cpio_newc(files: Mapping[str, bytes]) -> bytes:
-    """A cpio archive (the kernel's "newc" form) of `files`, with the folders they need, readable by root alone.
+    """Return a cpio archive (the kernel's "newc" form) of `files`, with the folders they need, readable by root alone.
 
     Names are relative ("cod/secret"). Padded to a multiple of 512 bytes, so that archives can be joined.
     """

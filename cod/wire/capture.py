@@ -33,12 +33,13 @@ class Sent(NamedTuple):
 
 
 def pack(raw_offset: int, raw_length: int, frame: bytes) -> bytes:
-    """One chunk of a piece."""
+    """Return one chunk of a piece."""
     return HEAD.pack(raw_offset, raw_length, len(frame), bytes.fromhex(digest(frame))) + frame
 
 
 def unpack(body: bytes) -> Iterator[Sent]:
-    """The chunks of a piece. Raises `BadPiece` where it is cut short; what they say of themselves is not checked."""
+    """Yield the chunks of a piece. Raises `BadPiece` where it is cut short; what they say of themselves is not
+    checked."""
     at = 0
     while at < len(body):
         if len(body) - at < HEAD.size:

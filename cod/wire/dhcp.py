@@ -137,7 +137,8 @@ def _option(code: int, value: bytes) -> bytes:
 
 
 def query(packet: Packet, subnet: str | None) -> DhcpQuery:
-    """A client's message as the flow sees it; `subnet` is the socket's. Raises DecodeError when it is no client's."""
+    """Return a client's message as the flow sees it; `subnet` is the socket's. Raises DecodeError when it is no
+    client's."""
     options = packet.options
     kind = KINDS.get(int.from_bytes(options.get(TYPE, b""), "big"))
     if packet.op != 1 or packet.htype != 1 or packet.hlen != 6 or kind not in _FROM_CLIENTS:
@@ -175,7 +176,7 @@ def _relay_info(value: bytes) -> tuple[str | None, str | None]:
 
 
 def stage(options: Mapping[int, bytes]) -> str:
-    """Who is speaking: see `model.DhcpQuery`.
+    """Return who is speaking: see `model.DhcpQuery`.
 
     iPXE says so in its user class (with or without RFC 3004's length byte) and by option 175, whatever it was loaded
     by. PXELINUX speaks through the firmware that loaded it, but asks for its own options 209 and 210.
@@ -210,7 +211,7 @@ def _uuid(value: bytes) -> str | None:
 
 
 def reply(packet: Packet, asked: DhcpQuery, answer: DhcpAnswer, subnet: Subnet, site: Site) -> Packet:
-    """The answer to `packet`. What is the same for many clients is made once (`_constant`)."""
+    """Return the answer to `packet`. What is the same for many clients is made once (`_constant`)."""
     if answer.kind == "NAK":
         options = {TYPE: _TYPES["NAK"], SERVER_ID: ipv4(subnet.server).to_bytes(4, "big"),
                    MESSAGE: answer.reason.encode("ascii", "replace")[:200] or b"no"}
@@ -260,7 +261,7 @@ def _fit(options: dict[int, bytes], max_size: int) -> None:
 def _constant(
     kind: str, stage: str, lease_time: float | None, domain: str | None, subnet: Subnet
 ) -> dict[int, bytes]:
-    """Options of a reply that do not depend on the single client."""
+    """Return options of a reply that do not depend on the single client."""
     options = {TYPE: _TYPES[kind], SERVER_ID: ipv4(subnet.server).to_bytes(4, "big")}
     if lease_time is not None:
         options[LEASE_TIME] = int(lease_time).to_bytes(4, "big")
@@ -291,13 +292,13 @@ def _mask_and_broadcast(network: str) -> tuple[bytes, bytes]:
 
 
 def dns_name(name: str) -> bytes:
-    """A domain name as in DNS (RFC 3397 §2), without compression."""
+    """Return a domain name as in DNS (RFC 3397 §2), without compression."""
     labels = [label.encode("ascii") for label in name.split(".") if label]
     return b"".join(bytes([len(label)]) + label for label in labels) + b"\0"
 
 
 def destination(packet: Packet) -> tuple[str, int]:
-    """Where a reply goes (RFC 2131 §4.1; see the deviation above)."""
+    """Return where a reply goes (RFC 2131 §4.1; see the deviation above)."""
     if packet.giaddr != _NO_ADDRESS:
         return _text(packet.giaddr), SERVER_PORT
     if packet.ciaddr != _NO_ADDRESS and packet.options.get(TYPE) != _TYPES["NAK"]:

@@ -67,7 +67,7 @@ def decode(data: bytes, *, stream: bool = False) -> Query:
 
 
 def refused(query: Query) -> bytes:
-    """The name is not ours, and nobody else is asked."""
+    """Return the refusal of a name that is not ours, and of which nobody else is asked."""
     return _empty(query.record, "REFUSED")
 
 
@@ -77,7 +77,8 @@ def failed(query: Query) -> bytes:
 
 
 def encode(query: Query, answer: DnsAnswer, *, domain: str, server: str, serial: int) -> bytes:
-    """The reply. `server` is the address of this server as the client sees it; `serial` that of the zone's SOA."""
+    """Return the reply. `server` is the address of this server as the client sees it; `serial` that of the zone's
+    SOA."""
     reply = _reply(query.record, "NXDOMAIN" if answer.code == "nxdomain" else "NOERROR", authority=True)
     name = query.record.q.qname
     soa = SOA(f"ns.{domain}", f"hostmaster.{domain}", (serial & 0xFFFFFFFF, 3600, 600, 86400, TTL))
@@ -113,13 +114,13 @@ def _empty(record: DNSRecord, code: str) -> bytes:
 
 
 def answers(data: bytes, query: Query) -> bool:
-    """Is that another server's reply to the question? Names are compared without regard to case."""
+    """Return whether that is another server's reply to the question. Names are compared without regard to case."""
     question = bytes(DNSRecord(query.record.header, q=query.record.q).pack())[12:]
     return len(data) > 12 and bool(data[2] & 0x80) and data[12:12 + len(question)].lower() == question.lower()
 
 
 def shortened(query: Query) -> bytes:
-    """An empty reply, marked as truncated: the client asks again over TCP."""
+    """Return an empty reply, marked as truncated: the client asks again over TCP."""
     reply = _reply(query.record, "NOERROR")
     reply.header.tc = 1
     return bytes(reply.pack())

@@ -28,7 +28,7 @@ class Answer:
 
 
 def path_parts(target: bytes) -> list[str]:
-    """The path's segments, percent-decoded once, after they were taken apart: '%2f' separates nothing.
+    """Return the path's segments, percent-decoded once, after they were taken apart: '%2f' separates nothing.
 
     Takes origin form and absolute form; the query is dropped. Raises `BadTarget` for anything else, and for segments
     that mean something to a file system ('..', a slash, a backslash, a control character).
@@ -46,7 +46,7 @@ def path_parts(target: bytes) -> list[str]:
 
 
 def answer(headers: Mapping[bytes, bytes], size: int, etag: str) -> Answer:
-    """The answer to a GET or HEAD of a file of `size` bytes; `headers` by lower-case name.
+    """Return the answer to a GET or HEAD of a file of `size` bytes; `headers` by lower-case name.
 
     A range that is malformed, or one of several, is ignored, as RFC 9110 section 14.2 allows: the whole file is sent.
     """

@@ -18,7 +18,7 @@ WRITTEN = SMTP.clone(max_line_length=78)
 def message(
     site: str, domain: str, notice: Notice, group: str | None, sender: str, to: Sequence[str], remedy: str = ""
 ) -> bytes:
-    """The mail, with CR LF. It is the same at each attempt, its Message-ID too: mail systems drop repeats.
+    """Return the mail, with CR LF. It is the same at each attempt, its Message-ID too: mail systems drop repeats.
 
     remedy         what can be done about it, and where: a line of its own; '' for nothing
     site, domain   the site's name and DNS suffix
@@ -41,12 +41,12 @@ def message(
 
 
 def _one_line(text: str) -> str:
-    """No control characters: a header is one line."""
+    """Return the text without control characters: a header is one line."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
 def letter(site: str, subject: str, about: str, sender: str, to: str, at: float) -> bytes:
-    """A mail to one address that is no notice, with CR LF."""
+    """Return a mail to one address that is no notice, with CR LF."""
     mail = EmailMessage(policy=WRITTEN)
     mail["From"] = Address(f"COD {_one_line(site)}", addr_spec=sender)
     mail["To"] = Address(addr_spec=to)

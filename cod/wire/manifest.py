@@ -58,7 +58,7 @@ def digest(data: bytes | bytearray | memoryview) -> str:
 
 
 def digest_of(file: BinaryIO) -> str:
-    """The digest of what is left to read in `file`."""
+    """Return the digest of what is left to read in `file`."""
     state = blake2b(digest_size=32)
     while block := file.read(CHUNK):
         state.update(block)
@@ -66,7 +66,7 @@ def digest_of(file: BinaryIO) -> str:
 
 
 def chunked(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """`blocks` of any length as blocks of `CHUNK` bytes; the last may be shorter."""
+    """Yield `blocks` of any length as blocks of `CHUNK` bytes; the last may be shorter."""
     pending = bytearray()
     for block in blocks:
         if not pending and len(block) == CHUNK:
@@ -81,7 +81,7 @@ def chunked(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def encode(manifest: Manifest) -> bytes:
-    """The manifest's bytes; equal manifests give equal bytes."""
+    """Return the manifest's bytes; equal manifests give equal bytes."""
     chunks = ",\n".join(json.dumps(chunk, separators=(",", ":")) for chunk in manifest.chunks)
     head = {"format": FORMAT, "version": VERSION, "size": manifest.size, "chunk": manifest.chunk,
             "used": manifest.used, "stored": manifest.stored}
@@ -89,7 +89,8 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(data: bytes) -> Manifest:
-    """The manifest that `data` holds. Raises BadManifest, also where its chunks do not lie one after the other."""
+    """Return the manifest that `data` holds. Raises BadManifest, also where its chunks do not lie one after the
+    other."""
     try:
         document = json.loads(data)
         if (document["format"], document["version"]) != (FORMAT, VERSION):

@@ -19,7 +19,7 @@ class BadForm(Exception):
 
 
 def boundary(content_type: str) -> bytes:
-    """Of 'multipart/form-data; boundary=…'. Raises BadForm."""
+    """Return the boundary of 'multipart/form-data; boundary=…'. Raises BadForm."""
     message = Message()
     message["content-type"] = content_type
     found = message.get_boundary()
@@ -43,7 +43,7 @@ class FileForm:
         self._tail = b""
 
     def feed(self, data: bytes) -> bytes:
-        """What of the file is in the next bytes of the body. Raises BadForm."""
+        """Return what of the file is in the next bytes of the body. Raises BadForm."""
         self._taken += len(data)
         if self.size is None:
             self._early += data

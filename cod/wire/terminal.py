@@ -25,7 +25,7 @@ _EMPTY_LINES = re.compile(r"\n{3,}")
 
 
 def plain(data: bytes) -> str:
-    """The text in what was sent: lines that end with '\\n', and no control characters but tabs."""
+    """Return the text in what was sent: lines that end with '\\n', and no control characters but tabs."""
     text = _SEQUENCE.sub(_moved, data.decode(errors="replace"))
     text = _HIDDEN.sub("", text)
     return _EMPTY_LINES.sub("\n\n", _END_OF_LINE.sub("\n", text))
@@ -36,8 +36,8 @@ def _moved(sequence: re.Match[str]) -> str:
 
 
 def whole(data: bytes) -> int:
-    """How many of the bytes can be shown now: the rest is the beginning of a character, of a sequence or of a line's
-    end, whose other half is yet to come. A sequence that does not end is not waited for."""
+    """Return how many of the bytes can be shown now: the rest is the beginning of a character, of a sequence or of a
+    line's end, whose other half is yet to come. A sequence that does not end is not waited for."""
     end = len(data)
     begin = data.rfind(b"\x1b", max(0, end - LONGEST))
     if begin >= 0 and _SEQUENCE.match(data[begin:].decode(errors="replace")) is None:
@@ -47,7 +47,7 @@ def whole(data: bytes) -> int:
 
 
 def _cut(tail: bytes) -> int:
-    """How many bytes at the end are the beginning of a UTF-8 character."""
+    """Return how many bytes at the end are the beginning of a UTF-8 character."""
     for back in range(1, len(tail) + 1):
         byte = tail[-back]
         if byte & 0xC0 != 0x80:  # no continuation: does it want more of them than there are?
@@ -57,5 +57,5 @@ def _cut(tail: bytes) -> int:
 
 
 def from_line(data: bytes) -> int:
-    """Where the first whole line begins in bytes that were cut out of the middle; 0 where there is none near."""
+    """Return where the first whole line begins in bytes that were cut out of the middle; 0 where there is none near."""
     return data.find(b"\n", 0, 4096) + 1

@@ -31,7 +31,7 @@ class BadHeader(Exception):
 
 
 def number(name: str, text: str) -> int:
-    """A length or offset, bytes. Raises BadHeader."""
+    """Return a length or offset, bytes. Raises BadHeader."""
     if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= LARGEST):
         raise BadHeader(name, "should be a number of bytes")
     return int(text)
@@ -52,7 +52,7 @@ def metadata(text: str) -> dict[str, str]:
 
 
 def encode_metadata(values: Mapping[str, str]) -> str:
-    """The same, written; keys without a value stand alone."""
+    """Return the same, written; keys without a value stand alone."""
     return ",".join(f"{key} {base64.b64encode(value.encode()).decode()}".rstrip() for key, value in values.items())
 
 
@@ -68,10 +68,10 @@ def checksum(text: str) -> tuple[str, bytes]:
 
 
 def encode_digest(sha256: str) -> str:
-    """A hexadecimal sha256 as Repr-Digest shows it (RFC 9530, section 3)."""
+    """Return a hexadecimal sha256 as Repr-Digest shows it (RFC 9530, section 3)."""
     return f"sha-256=:{base64.b64encode(bytes.fromhex(sha256)).decode()}:"
 
 
 def expires(at: float) -> str:
-    """A time as Upload-Expires shows it (RFC 9110, section 5.6.7)."""
+    """Return a time as Upload-Expires shows it (RFC 9110, section 5.6.7)."""
     return formatdate(at, usegmt=True)

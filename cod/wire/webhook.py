@@ -17,19 +17,19 @@ from cod.model import Notice
 
 
 def group_key(site_key: bytes, group_id: int, name: str, turn: int = 0) -> bytes:
-    """The group's key, after it was changed `turn` times. With the name, because a database may give a deleted group's
-    id to a later one."""
+    """Return the group's key, after it was changed `turn` times. With the name, because a database may give a deleted
+    group's id to a later one."""
     text = f"webhook {group_id} {name}" + (f" {turn}" if turn else "")
     return hmac.digest(site_key, text.encode(), hashlib.sha256)
 
 
 def secret(key: bytes) -> str:
-    """The key as receivers configure it."""
+    """Return the key as receivers configure it."""
     return "whsec_" + b64encode(key).decode()
 
 
 def body(site: str, notice: Notice, group: str | None, vcluster: str | None, portal: str = "") -> bytes:
-    """The JSON document, the same at each attempt. `portal`: where browsers reach it; '': not known."""
+    """Return the JSON document, the same at each attempt. `portal`: where browsers reach it; '': not known."""
     document = {"site": site, **document_of(notice, group, vcluster)}
     if notice.link:
         document["link"] = portal + notice.link
@@ -37,15 +37,15 @@ def body(site: str, notice: Notice, group: str | None, vcluster: str | None, por
 
 
 def document_of(notice: Notice, group: str | None, vcluster: str | None) -> dict[str, Any]:
-    """A notice by names: `group` is null where it is for the site's administrators. `events`: what happened, where it
-    is for programs."""
+    """Return a notice by names: `group` is null where it is for the site's administrators. `events`: what happened,
+    where it is for programs."""
     document = {"id": notice.id, "at": notice.at, "kind": notice.kind, "group": group, "vcluster": vcluster,
                 "subject": notice.subject, "about": notice.about, "link": notice.link}
     return document if notice.events is None else document | {"events": json.loads(notice.events)}
 
 
 def headers(key: bytes, site: str, notice: Notice, now: float, content: bytes) -> dict[str, str]:
-    """The headers of one attempt at `now`."""
+    """Return the headers of one attempt at `now`."""
     name, stamp = unique(site, notice), str(int(now))
     signature = hmac.digest(key, f"{name}.{stamp}.".encode() + content, hashlib.sha256)
     return {"Content-Type": "application/json", "X-COD-Notice": str(notice.id), "webhook-id": name,
@@ -53,6 +53,7 @@ def headers(key: bytes, site: str, notice: Notice, now: float, content: bytes) -
 
 
 def unique(site: str, notice: Notice) -> str:
-    """By this a receiver knows a repeat. The row's id alone is none: a database that was restored gives it again."""
+    """Return the id by which a receiver knows a repeat. The row's id alone is none: a database that was restored gives
+    it again."""
     digest = hashlib.blake2b(f"{site} {notice.at!r}".encode(errors="replace"), digest_size=8).hexdigest()
     return f"{notice.id}-{digest}"

@@ -87,7 +87,8 @@ class Faults:
                 yield from self._walk(child, fitting[0])
 
     def _reached(self, pattern: Any, *, needed: bool = False, _deep: int = 0) -> Iterator[Any]:
-        """The attributes, elements and values of a pattern, not those within them; `needed`: that may not be missing.
+        """Yield the attributes, elements and values of a pattern, not those within them; `needed`: that may not be
+        missing.
         """
         for each in pattern:
             kind = _kind(each)
@@ -99,7 +100,7 @@ class Faults:
                 yield from self._reached(each, needed=needed, _deep=_deep)
 
     def _accepts_text(self, pattern: Any, value: str) -> bool:
-        """Does the pattern's content take the text? Asked of libxml2, with an element that has it alone."""
+        """Return whether the pattern's content takes the text. Asked of libxml2, with an element that has it alone."""
         if _kind(pattern) == "text":
             return True
         if pattern not in self._compiled:

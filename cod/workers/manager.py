@@ -117,7 +117,7 @@ class Manager(Service):
         self._offset = offset
 
     async def _hold(self) -> plan.Claim | None:
-        """The claim, renewed in time; None while it is another server's."""
+        """Return the claim, renewed in time; None while it is another server's."""
         now = self._clock()
         if self._claim is None or self._claim.expires_at < now + CLAIM / 2:
             before = self._claim

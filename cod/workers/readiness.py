@@ -57,7 +57,7 @@ class Prober(Periodic):
 
 
 async def answers(reactor: Any, check: Check) -> bool:
-    """Does the system behind `check` answer, within `PATIENCE` seconds?"""
+    """Return whether the system behind `check` answers, within `PATIENCE` seconds."""
     asker = _Asker(check)
     endpoint = TCP4ClientEndpoint(reactor, check.address, check.port, timeout=PATIENCE)
     connecting = connectProtocol(endpoint, asker)

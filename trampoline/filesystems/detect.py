@@ -17,7 +17,7 @@ _NAMES = (("xfs", 0, b"XFSB"), ("ntfs", 3, b"NTFS    "), ("btrfs", 0x10040, b"_B
 
 
 def look(read: Read, size: int) -> Content:
-    """What is in a partition of `size` bytes."""
+    """Return what is in a partition of `size` bytes."""
     for reader in (_swap, ext.look, fat.look):
         found = reader(read, size)
         if found is not None:
@@ -28,8 +28,8 @@ def look(read: Read, size: int) -> Content:
 
 
 def _swap(read: Read, size: int) -> Content | None:
-    """Its first page says that it is one, and how it is called. What was swapped out died with the machine; so did what
-    a suspended machine left there, for which nobody must look."""
+    """Read a swap area: its first page says that it is one, and how it is called. What was swapped out died with the
+    machine; so did what a suspended machine left there, for which nobody must look."""
     magic = read(10, _PAGE - 10)
     if magic in _SWAP:
         return Content("swap", ((0, _PAGE),))

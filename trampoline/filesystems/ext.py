@@ -62,7 +62,7 @@ class Super:
         return -(-self.inodes_per_group * self.inode_bytes // self.block)
 
     def has_backup(self, group: int) -> bool:
-        """Does the group begin with a superblock?"""
+        """Return whether the group begins with a superblock."""
         if self.compat & _SPARSE2:
             return group == 0 or group in self.backups
         return not self.ro_compat & _SPARSE or group <= 1 or any(_is_power(group, base) for base in (3, 5, 7))
@@ -79,7 +79,7 @@ class Group:
 
 
 def look(read: Read, size: int) -> Content | None:
-    """What is in use; None where this is no such file system."""
+    """Return what is in use; None where this is no such file system."""
     data = read(_SUPER, _SUPER)
     if len(data) < _SUPER or data[0x38:0x3A] != b"\x53\xef":
         return None
@@ -188,7 +188,7 @@ def _logged(read: Read, about: Super, groups: list[Group]) -> dict[int, list[byt
 
 
 def _file(read: Read, about: Super, groups: list[Group], inode: int) -> Iterator[int]:
-    """The block numbers of a file, in order."""
+    """Yield the block numbers of a file, in order."""
     group, index = divmod(inode - 1, about.inodes_per_group)
     if group >= len(groups):
         raise Unknown

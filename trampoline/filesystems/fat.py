@@ -18,7 +18,7 @@ _LONG_NAME = 0x0F
 
 
 def look(read: Read, size: int) -> Content | None:
-    """What is in use; None where this is no such file system."""
+    """Return what is in use; None where this is no such file system."""
     boot = read(512, 0)
     if len(boot) < 512 or boot[510:] != b"\x55\xaa" or boot[0] not in (0xEB, 0xE9):
         return None
@@ -44,7 +44,7 @@ def _is_power_of_two(number: int) -> bool:
 
 
 def _entries(table: bytes, clusters: int) -> Sequence[int] | None:
-    """The table's entries, the two that are no clusters left out; None where it is too short."""
+    """Return the table's entries, the two that are no clusters left out; None where it is too short."""
     count = clusters + 2
     if clusters <= _FAT12_MOST:
         needed = -(-count * 3 // 2)
@@ -60,7 +60,7 @@ def _entries(table: bytes, clusters: int) -> Sequence[int] | None:
 
 
 def _used(entries: Sequence[int], bad: int, data: int, cluster: int) -> Iterator[Extent]:
-    """Everything before the clusters, and runs of clusters that are in a chain; not those that cannot be read."""
+    """Yield everything before the clusters, and runs of clusters that are in a chain; not those that cannot be read."""
     yield 0, data
     start = -1
     for number, entry in enumerate(entries):
@@ -74,7 +74,7 @@ def _used(entries: Sequence[int], bad: int, data: int, cluster: int) -> Iterator
 
 
 def _label(boot: bytes, root: bytes, clusters: int) -> str:
-    """The label in the root folder, else the boot sector's, in capitals."""
+    """Return the label in the root folder, else the boot sector's, in capitals."""
     for at in range(0, len(root) - 31, 32):
         entry = root[at : at + 32]
         if not entry[0]:

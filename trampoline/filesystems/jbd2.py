@@ -23,7 +23,7 @@ class Unknown(Exception):
 def logged(
     block: Callable[[int], bytes], count: int, size: int, wanted: Collection[int]
 ) -> Iterator[tuple[int, bytes]]:
-    """Those of the blocks numbered `wanted` that are in the journal: (number, content), oldest first.
+    """Yield those of the blocks numbered `wanted` that are in the journal: (number, content), oldest first.
 
     block   reads the journal's block of that number, of `count` that have `size` bytes each
     """
@@ -54,7 +54,7 @@ def logged(
 
 
 def _tags(data: bytes, features: int) -> Iterator[tuple[int, bool]]:
-    """The blocks that follow a descriptor: their numbers, and whether their first word is not their own."""
+    """Yield the blocks that follow a descriptor: their numbers, and whether their first word is not their own."""
     at = 12
     while at + 8 <= len(data):
         if features & _CHECKSUM3:

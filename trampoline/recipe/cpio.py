@@ -20,22 +20,22 @@ class Entry:
 
 
 def file(content: bytes, mode: int = 0o644) -> Entry:
-    """A regular file."""
+    """Return a regular file."""
     return Entry(S_IFREG | mode, content)
 
 
 def link(target: str) -> Entry:
-    """A symbolic link."""
+    """Return a symbolic link."""
     return Entry(S_IFLNK | 0o777, target.encode())
 
 
 def folder(mode: int = 0o755) -> Entry:
-    """A folder; those above a file are made by `archive` if they are not given."""
+    """Return a folder; those above a file are made by `archive` if they are not given."""
     return Entry(S_IFDIR | mode)
 
 
 def archive(entries: Mapping[str, Entry]) -> bytes:
-    """The archive of `entries` by path (no leading slash)."""
+    """Return the archive of `entries` by path (no leading slash)."""
     whole = dict(entries)
     for path in entries:
         while "/" in path:
@@ -55,5 +55,5 @@ def _record(path: str, entry: Entry, inode: int) -> bytes:
 
 
 def padded(data: bytes) -> bytes:
-    """`data` with zeros up to a multiple of four bytes, as everything in an initrd must be."""
+    """Return `data` with zeros up to a multiple of four bytes, as everything in an initrd must be."""
     return data + bytes(-len(data) % 4)

@@ -29,26 +29,27 @@ UNPACKAGED = {
 
 
 def available() -> list[str]:
-    """Those of PACKAGES that apt knows here. Reads apt's lists only."""
+    """Return those of PACKAGES that apt knows here. Reads apt's lists only."""
     known = set(packages.run("apt-cache", "pkgnames", "firmware-").split())
     return [name for name in PACKAGES if name in known]
 
 
 def tree(root: Path, needs: Mapping[str, Sequence[str]]) -> dict[str, cpio.Entry]:
-    """The ramdisk's `lib/firmware`: the files that drivers name in `needs`, of the packages unpacked in `root`."""
+    """Return the ramdisk's `lib/firmware`: the files that drivers name in `needs`, of the packages unpacked in
+    `root`."""
     files = {file: root / "lib/firmware" / file for named in needs.values() for file in named}
     return {f"lib/firmware/{file}": cpio.file(path.read_bytes()) for file, path in files.items() if path.is_file()}
 
 
 def lacking(entries: Mapping[str, cpio.Entry], needs: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The files that drivers name and a ramdisk does not have, by driver."""
+    """Return the files that drivers name and a ramdisk does not have, by driver."""
     found = {driver: [file for file in files if f"lib/firmware/{file}" not in entries]
              for driver, files in needs.items()}
     return {driver: files for driver, files in found.items() if files}
 
 
 def note(missing: Mapping[str, Sequence[str]]) -> tuple[str, str]:
-    """What `lacking` means, for people, and the remedy; '' where there is none."""
+    """Return what `lacking` means, for people, and the remedy; '' where there is none."""
     rest = sorted(set(missing) - set(UNPACKAGED))
     absent = sorted(set(PACKAGES) - set(available()))
     if rest:

@@ -40,7 +40,7 @@ def loaded(names: list[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def bytecode(name: str, path: Path, level: int) -> tuple[str, bytes]:
-    """A module's place in the zip, and its bytecode as an unchecked hash-based pyc (PEP 552: no times in it)."""
+    """Return a module's place in the zip, and its bytecode as an unchecked hash-based pyc (PEP 552: no times in it)."""
     import importlib.util
     import marshal
 

@@ -43,7 +43,8 @@ class Module:
 
 
 def tree(root: Path, flavour: str, extra: Sequence[str] = ()) -> dict[str, cpio.Entry]:
-    """The ramdisk's `lib/modules` for a flavour, and `extra` modules, from the unpacked kernel package in `root`."""
+    """Return the ramdisk's `lib/modules` for a flavour, and `extra` modules, from the unpacked kernel package in
+    `root`."""
     folder = _folder(root)
     chosen = _modules(folder, flavour, extra)
     place = f"lib/modules/{folder.name}"
@@ -55,7 +56,7 @@ def tree(root: Path, flavour: str, extra: Sequence[str] = ()) -> dict[str, cpio.
 
 
 def firmware(root: Path, flavour: str) -> dict[str, tuple[str, ...]]:
-    """The firmware files that a flavour's modules name, by module; those without any are left out."""
+    """Return the firmware files that a flavour's modules name, by module; those without any are left out."""
     chosen = _modules(_folder(root), flavour, ())
     return {name: module.firmware for name, module in chosen.items() if module.firmware}
 
@@ -65,13 +66,13 @@ def _folder(root: Path) -> Path:
 
 
 def _modules(folder: Path, flavour: str, extra: Sequence[str]) -> dict[str, Module]:
-    """A flavour's modules and what they need, by name, sorted."""
+    """Return a flavour's modules and what they need, by name, sorted."""
     known = {_name(path.name): path for path in (folder / "kernel").rglob("*.ko")}
     return dict(sorted(_closure([*_chosen(known, folder, flavour), *extra], known, folder).items()))
 
 
 def _name(file: str) -> str:
-    """The kernel's name of a module from its file's."""
+    """Return the kernel's name of a module from its file's."""
     return file.removesuffix(".ko").replace("-", "_")
 
 
@@ -103,7 +104,7 @@ def _read(path: Path, folder: Path) -> Module:
 
 
 def _modinfo(elf: bytes) -> list[str]:
-    """The 'key=value' texts of a module's .modinfo section (ELF64, little-endian)."""
+    """Return the 'key=value' texts of a module's .modinfo section (ELF64, little-endian)."""
     offset, size, count, names = struct.unpack_from("<Q10xHHH", elf, 0x28)
     headers = [struct.unpack_from("<II8x8xQQ", elf, offset + size * number) for number in range(count)]
     strings = headers[names][2]
@@ -114,7 +115,7 @@ def _modinfo(elf: bytes) -> list[str]:
 
 
 def _dep_lines(chosen: dict[str, Module]) -> Iterator[str]:
-    """Lines of modules.dep: a module and everything that it needs, nearest first, as depmod writes them."""
+    """Yield lines of modules.dep: a module and everything that it needs, nearest first, as depmod writes them."""
     for module in chosen.values():
         needs: list[str] = []
         waiting = list(module.needs)

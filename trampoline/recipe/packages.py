@@ -49,18 +49,19 @@ def alone(cache: Path) -> Iterator[None]:
 
 
 def wanted(packages: Sequence[str] = PACKAGES) -> list[Package]:
-    """The kernel and `packages` at the versions that apt would install today. Reads apt's lists only."""
+    """Return the kernel and `packages` at the versions that apt would install today. Reads apt's lists only."""
     words = run("apt-cache", "depends", "--important", KERNEL).split()
     return exactly((words[words.index("Depends:") + 1], *packages))
 
 
 def exactly(packages: Sequence[str]) -> list[Package]:
-    """`packages`, and nothing that they depend on, at the versions that apt would install today."""
+    """Return `packages`, and nothing that they depend on, at the versions that apt would install today."""
     return _listed(run("apt-get", "download", "--print-uris", *packages))
 
 
 def closure(packages: Sequence[str]) -> list[Package]:
-    """`packages` (names, or apt's patterns) with all that they depend on, as apt would install them on an empty disk.
+    """Return `packages` (names, or apt's patterns) with all that they depend on, as apt would install them on an empty
+    disk.
 
     Recommended packages are left out. Reads apt's lists only.
     """
@@ -77,7 +78,7 @@ def _listed(uris: str) -> list[Package]:
 
 
 def unpacked(packages: list[Package], cache: Path) -> Path:
-    """A folder with the files of all `packages`, made under `cache` unless it is there already."""
+    """Return a folder with the files of all `packages`, made under `cache` unless it is there already."""
     folder = cache / f"root-{hashlib.sha256(repr(packages).encode()).hexdigest()[:16]}"
     if folder.is_dir():
         return folder
@@ -93,7 +94,7 @@ def unpacked(packages: list[Package], cache: Path) -> Path:
 
 
 def fetched(packages: list[Package], folder: Path) -> list[Path]:
-    """The packages' files in `folder`, fetched where they are not there yet. Raises PackagesMissing."""
+    """Return the packages' files in `folder`, fetched where they are not there yet. Raises PackagesMissing."""
     folder.mkdir(parents=True, exist_ok=True)
     missing = [p for p in packages if not _is_whole(folder / p.file, p.sha256)]
     if missing:
@@ -115,7 +116,8 @@ def _name_and_version(file: str) -> str:
 
 
 def run(*command: str, cwd: Path | None = None) -> str:
-    """What one of apt's programs prints; its lists are fetched where they are missing. Raises PackagesMissing."""
+    """Return what one of apt's programs prints; its lists are fetched where they are missing. Raises
+    PackagesMissing."""
     # apt's own download user cannot write into a private folder, and would only warn about it
     options = ("-q", "-o", "APT::Sandbox::User=root") if command[0] == "apt-get" else ()
     whole = [command[0], *options, *command[1:]]

@@ -22,7 +22,7 @@ PROJECT = ("trampoline", "cod")
 
 
 def tree(root: Path, checkout: Path, scratch: Path) -> dict[str, cpio.Entry]:
-    """Everything that `python3 -m trampoline.ctramp` needs. `root` has the unpacked packages."""
+    """Return everything that `python3 -m trampoline.ctramp` needs. `root` has the unpacked packages."""
     mine, others = reachable(AGENT, checkout)
     archive = scratch / "python311.zip"
     script = Path(freeze.__file__)
@@ -39,8 +39,8 @@ def tree(root: Path, checkout: Path, scratch: Path) -> dict[str, cpio.Entry]:
 
 
 def libraries(root: Path, programs: list[Path], late: tuple[str, ...] = ()) -> dict[str, cpio.Entry]:
-    """The shared libraries that `programs` are linked with, those that they open `late`, and the loader, where the
-    loader looks for them."""
+    """Return the shared libraries that `programs` are linked with, those that they open `late`, and the loader, where
+    the loader looks for them."""
     found = {root / name for name in late}
     for program in programs:
         said = subprocess.run([*_loader(root), "--list", program], capture_output=True, text=True).stdout
@@ -53,7 +53,7 @@ def libraries(root: Path, programs: list[Path], late: tuple[str, ...] = ()) -> d
 
 
 def reachable(names: tuple[str, ...], checkout: Path) -> tuple[list[str], list[str]]:
-    """The project's modules that `names` lead to, and the other modules that those import."""
+    """Return the project's modules that `names` lead to, and the other modules that those import."""
     mine: set[str] = set()
     others: set[str] = set()
     waiting = list(names)
@@ -69,13 +69,14 @@ def reachable(names: tuple[str, ...], checkout: Path) -> tuple[list[str], list[s
 
 
 def source(name: str, checkout: Path) -> Path | None:
-    """A project's module's file; None when `name` is a name inside a module, not a module."""
+    """Return a project's module's file; None when `name` is a name inside a module, not a module."""
     base = checkout.joinpath(*name.split("."))
     return next((p for p in (base / "__init__.py", base.with_suffix(".py")) if p.is_file()), None)
 
 
 def imports(path: Path, package: str) -> Iterator[str]:
-    """Names of the modules that the source in `path` imports, also inside functions; not those for typing alone."""
+    """Yield names of the modules that the source in `path` imports, also inside functions; not those for typing
+    alone."""
     for node in _running(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -87,7 +88,7 @@ def imports(path: Path, package: str) -> Iterator[str]:
 
 
 def _running(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those under `if TYPE_CHECKING` and `if __name__ == "__main__"`: a node does not run them."""
+    """Yield all nodes but those under `if TYPE_CHECKING` and `if __name__ == "__main__"`: a node does not run them."""
     for node in ast.iter_child_nodes(tree):
         if not (isinstance(node, ast.If) and re.search("TYPE_CHECKING|__main__", ast.unparse(node.test))):
             yield node
@@ -95,12 +96,13 @@ def _running(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _loader(root: Path) -> list[str]:
-    """The unpacked packages' own loader, with their libraries before the build machine's."""
+    """Return the unpacked packages' own loader, with their libraries before the build machine's."""
     return [str(root / LOADER), "--library-path", f"{root / LIBRARIES}:{root / 'usr' / LIBRARIES}"]
 
 
 def run(root: Path, program: Path, *arguments: str | Path) -> str:
-    """What an unpacked program prints, run with its own libraries and nothing that could vary from run to run."""
+    """Return what an unpacked program prints, run with its own libraries and nothing that could vary from run to
+    run."""
     variables = {"PATH": os.defpath, "PYTHONHOME": str(root / "usr"), "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
     command = [*_loader(root), program, *arguments]
     return subprocess.run(command, env=variables, check=True, stdout=subprocess.PIPE, text=True).stdout

@@ -58,7 +58,7 @@ class _Batch:
 def answer(
     tx: Tx, queries: Sequence[DhcpQuery], site: Site, newcomers: Newcomers, now: float
 ) -> list[DhcpAnswer | None]:
-    """The answers to `queries`, in their order; None is silence."""
+    """Return the answers to `queries`, in their order; None is silence."""
     macs = list({query.mac for query in queries})
     clients = dhcp_batch.clients(tx, macs)
     batch = _Batch(tx, site, now, Subnets(site.subnets), clients, BindingBatch(tx, macs), newcomers, {})
@@ -240,7 +240,7 @@ def _refuse(batch: _Batch, query: DhcpQuery, net: Net, row: Binding | None) -> D
 
 
 def _not_here(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
-    """A known machine that gets no address now: its system holds on to one of ours, or it is another server's
+    """Return a known machine that gets no address now: its system holds on to one of ours, or it is another server's
     client."""
     if query.kind != "REQUEST" or not net.owns(ipv4(query.requested or query.ciaddr)):
         return None
@@ -321,7 +321,7 @@ def _limited(batch: _Batch, net: Net, why: str) -> None:
 
 
 def _enrol(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpClient:
-    """A machine never seen before becomes a node; a further NIC of one that has not reported yet joins it.
+    """Enrol a machine: one never seen before becomes a node; a further NIC of one that has not reported yet joins it.
 
     Once a machine has reported, its NICs are known, so another MAC with its UUID is another machine whose maker gave
     both the same one: it becomes a node of its own, without UUID.

@@ -15,7 +15,7 @@ EMPTY = DnsAnswer("ok")  # the name is there, and has nothing of that type
 
 
 def answer(tx: Tx, questions: Sequence[DnsQuestion], site: Site) -> list[DnsAnswer | None]:
-    """The answers, in the order of the questions; None where the name is not the site's."""
+    """Return the answers, in the order of the questions; None where the name is not the site's."""
     places = [dns.place(question.name, site) for question in questions]
     ours = [place for place in places if place is not None]
     hosts = dns_names.hosts(tx, {(place.host, place.vcluster) for place in ours if place.what == "node"})

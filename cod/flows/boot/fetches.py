@@ -16,7 +16,7 @@ from cod.store.nodes import bindings, nodes
 
 
 def may_fetch(tx: Tx, *, address: str, digest: str) -> bool:
-    """Does the node at that address run, or is it to run, a template that names the image with that digest?"""
+    """Return whether the node at that address runs, or is to run, a template that names the image with that digest."""
     mac = bindings.mac_at(tx, address)
     node = nodes.by_mac(tx, mac) if mac else None
     if node is None or node.vcluster_id is None or node.template_id is None:

@@ -45,8 +45,8 @@ class Readable:
 
 
 def followed(tx: Tx, server: str, rules: ConsoleRules, now: float, lease: float) -> list[Followed]:
-    """The consoles to follow, by their nodes' ids; nothing while another server does it: the claim is this server's for
-    `lease` seconds."""
+    """Return the consoles to follow, by their nodes' ids; nothing while another server does it: the claim is this
+    server's for `lease` seconds."""
     if claims.hold(tx, CLAIM, server, now, lease) is None:
         return []
     found = [Followed(node_id, name, driver, address, account, console.tenure(vcluster_id, assigned_at))
@@ -62,7 +62,7 @@ pause = console.pause
 
 
 def readable(tx: Tx, *, name: str, rules: ConsoleRules, everything: bool, now: float) -> Readable:
-    """What may be read of a node's console: everything, or what was recorded since its holder got it. Raises
+    """Return what may be read of a node's console: everything, or what was recorded since its holder got it. Raises
     `Refused`."""
     node = nodes.named(tx, name)
     if node.vcluster_id is None and not everything:  # given back since the question was let in

@@ -48,8 +48,8 @@ def waiting(tx: Tx, now: float) -> list[Check]:
 
 
 def answered(tx: Tx, check: Check, policy: Policy, now: float) -> tuple[Effect, ...]:
-    """The node's system answered, or its time has come: it is active. A node that has moved on since the check began
-    is left alone."""
+    """Note that the node's system answered, or that its time has come: the node is active. A node that has moved on
+    since the check began is left alone."""
     node = nodes.get(tx, check.node_id)
     if node is None or node.generation != check.generation:
         return ()

@@ -28,21 +28,21 @@ class Refreshed:
 
 
 def every(tx: Tx) -> list[TypeView]:
-    """All types, by name."""
+    """Return all types, by name."""
     states = types.states(tx)
     found = sorted(types.every(tx), key=lambda each: each.name)
     return [TypeView(each, states.get(each.id, {}), tuple(equal.facts(each.attributes))) for each in found]
 
 
 def names_of(tx: Tx) -> list[str]:
-    """The names of all types, in order."""
+    """Return the names of all types, in order."""
     return sorted(each.name for each in types.every(tx))
 
 
 def show(
     tx: Tx, *, name: str, site: Site, groups: frozenset[int] | None = None
 ) -> tuple[TypeView, list[NodeView]]:
-    """One type, with the first of its nodes that these groups hold (None: of all)."""
+    """Return one type, with the first of its nodes that these groups hold (None: of all)."""
     found = _type(tx, name)
     return _view(tx, found), preemption.protected(
         views.nodes(tx, type=name, limit=SHOWN, groups=groups), site.policy)

@@ -21,7 +21,7 @@ BATCH = 200  # of those that are older, removed at a time
 
 
 def due(tx: Tx, now: float) -> bool:
-    """Is there something for `gather` to do?"""
+    """Return whether there is something for `gather` to do."""
     readers = webhook_feed.readers(tx)
     for kind in webhook_feed.KINDS:
         mark = webhook_feed.mark(tx, kind)

@@ -49,7 +49,7 @@ class Change:
 
 
 def guarded(tx: Tx, *, flow: Callable[[Tx], T], who: Who, claims: Sequence[Claim]) -> T:
-    """What `flow` returns, if `who` has every right in `claims`. Raises `Refused`."""
+    """Return what `flow` returns, if `who` has every right in `claims`. Raises `Refused`."""
     who = current(tx, who)
     for claim in claims:
         check(tx, who, claim)
@@ -57,7 +57,7 @@ def guarded(tx: Tx, *, flow: Callable[[Tx], T], who: Who, claims: Sequence[Claim
 
 
 def current(tx: Tx, who: Who) -> Who:
-    """Who asks, as they are now: between the question's first byte and its last there may be an upload of hours.
+    """Return who asks, as they are now: between the question's first byte and its last there may be an upload of hours.
     Raises `Refused` for a user who is disabled, or deleted, whoever has their id now."""
     if who.user_id is None:
         return who
@@ -69,7 +69,8 @@ def current(tx: Tx, who: Who) -> Who:
 
 
 def noted(tx: Tx, *, flow: Callable[[Tx], T], who: Who, change: Change, now: float) -> T:
-    """What `flow` returns, with a row in the audit that says what it changed. What it refuses has changed nothing."""
+    """Return what `flow` returns, with a row in the audit that says what it changed. What it refuses has changed
+    nothing."""
     before, owned = _seen(tx, change), access.owned(tx, change.claim.kind, change.claim.key)
     value = flow(tx)
     after = _seen(tx, change)
@@ -101,12 +102,12 @@ def check(tx: Tx, who: Who, claim: Claim) -> None:
 
 
 def offered(who: Who, right: Right, group_id: int | None = None) -> bool:
-    """Is it worth offering `who` what wants that right on a thing of the group (None: of the site)? Asked again when it
-    is done."""
+    """Return whether to offer `who` an action that needs that right on a thing of the group (None: of the site). Asked
+    again when it is done."""
     return who.writes and rights.may(who, right, Owned(frozenset() if group_id is None else frozenset({group_id})))
 
 
 def allows(tx: Tx, who: Who, claim: Claim) -> bool:
-    """Has `who` the right now, on the thing itself? For pages, which show only what may be done."""
+    """Return whether `who` has the right now, on the thing itself. For pages, which show only what may be done."""
     owned = access.owned(tx, claim.kind, claim.key)
     return who.writes and owned is not None and rights.may(who, claim.right, owned)

@@ -22,7 +22,7 @@ def asked(tx: Tx, *, now: float) -> list[User]:
 def put_down(
     tx: Tx, *, asked: Iterable[User], known: Collection[str], since: float, now: float
 ) -> tuple[list[str], list[str]]:
-    """Names of those who are gone, and of those who are back.
+    """Return names of those who are gone, and of those who are back.
 
     asked, known  about whom the directory was asked, and the subjects that it knows
     since         when it was asked: who has signed in by it after that is there

@@ -10,12 +10,12 @@ from cod.store.people import groups, sshkeys
 
 
 def mine(tx: Tx, who: Who) -> list[SshKey]:
-    """The keys of the one who asks, in the order in which they came."""
+    """Return the keys of the one who asks, in the order in which they came."""
     return [] if who.user_id is None else sshkeys.of_user(tx, who.user_id)
 
 
 def one(tx: Tx, who: Who, key_id: int) -> SshKey:
-    """One of them. Raises `Refused`."""
+    """Return one of them. Raises `Refused`."""
     found = next((key for key in mine(tx, who) if key.id == key_id), None)
     if found is None:
         raise Refused("not_found", f"you have no key {key_id}", "id")

@@ -41,7 +41,8 @@ class Why:
 
 
 def waits(tx: Tx, *, request_id: int, scene: Scene, snapshot: Snapshot, site: Site, groups: Groups, now: float) -> Why:
-    """Why a request waits (`policy.scheduler.explain`); one that does not wait is explained by its state and reason.
+    """Return why a request waits (`policy.scheduler.explain`); one that does not wait is explained by its state and
+    reason.
 
     `scene`, `snapshot`: the site as `flows.scheduler.plan.look` sees it. Raises `Refused` ('not_found').
     """
@@ -62,7 +63,7 @@ def waits(tx: Tx, *, request_id: int, scene: Scene, snapshot: Snapshot, site: Si
 
 
 def _remedies(tx: Tx, request: Request, snapshot: Snapshot, site: Site) -> tuple[whatif.Remedy, ...]:
-    """What would help a request that was rejected, were it made again now; its vcluster may have ended."""
+    """Return what would help a request that was rejected, were it made again now; its vcluster may have ended."""
     vcluster = vclusters.get(tx, request.vcluster_id)
     assert vcluster is not None
     own = Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=vcluster.id))
@@ -119,7 +120,8 @@ class Match:
 def match_(
     tx: Tx, *, asked: Asked, scene: Scene, snapshot: Snapshot, site: Site, groups: Groups, now: float
 ) -> Match:
-    """What the next pass would make of it, were it asked for now. Raises `Refused` where it could not be asked for."""
+    """Return what the next pass would make of it, were it asked for now. Raises `Refused` where it could not be asked
+    for."""
     match.check(asked.attributes, site.types)
     holder = vclusters.active(tx, asked.vcluster) if asked.vcluster else None
     owner = group_rows.get(tx, holder.group_id) if holder else group_rows.named(tx, asked.group, "group")
@@ -134,7 +136,7 @@ def match_(
 
 
 def _faults(tx: Tx, asked: Asked, owner: Group, site: Site) -> dict[str, str]:
-    """What is wrong with a new vcluster's name and lease, by field."""
+    """Return what is wrong with a new vcluster's name and lease, by field."""
 
     def name() -> None:
         if asked.name:
@@ -175,7 +177,8 @@ def _wish(
 
 
 def _subnet(tx: Tx, site: Site, size: int) -> str:
-    """Where a new vcluster would be, unless all blocks of addresses there are taken: see `scheduler.vclusters`."""
+    """Return where a new vcluster would be, unless all blocks of addresses there are taken: see
+    `scheduler.vclusters`."""
     known = node_counts.by_subnet(tx)
     roomy = [subnet for subnet in site.subnets if leases.room(0, subnet.block_size - 1) >= size] or site.subnets
     return max(roomy, key=lambda subnet: known.get(subnet.name, 0)).name

@@ -29,7 +29,7 @@ class Count:
 
 
 def count(tx: Tx, now: float) -> Count | None:
-    """The nodes as they are; None where that was put down already."""
+    """Return the nodes as they are; None where that was put down already."""
     before = watermarks.at(tx, watermarks.POOL)
     if before is not None and before == now:
         return None
@@ -74,15 +74,15 @@ def held(
     tx: Tx, *, since: float | None, until: float | None, by: str, limit: int, groups: frozenset[int] | None,
     group: str = "", vcluster: str = "", type: str = "", now: float,
 ) -> Chart:
-    """Who held how many nodes, of these groups (None: all): the `limit` largest by name, the rest together. Without
-    times: the last day. Raises `Refused`."""
+    """Return who held how many nodes, of these groups (None: all): the `limit` largest by name, the rest together.
+    Without times: the last day. Raises `Refused`."""
     span, starts = _spans(since, until, now)
     rows = usage.held(tx, span, starts[0], starts[-1], by, groups, group=group, vcluster=vcluster, type=type)
     return Chart(by, span, tuple(starts), tuple(_series(rows, span, starts, limit)), watermarks.at(tx, watermarks.POOL))
 
 
 def states(tx: Tx, *, since: float | None, until: float | None, type: str = "", now: float) -> Chart:
-    """Nodes by state; of one type, if it is named. Raises `Refused`."""
+    """Return nodes by state; of one type, if it is named. Raises `Refused`."""
     span, starts = _spans(since, until, now)
     rows = usage.by_state(tx, span, starts[0], starts[-1], type)
     series = tuple(_series(rows, span, starts, len(rows)))
@@ -103,7 +103,7 @@ def _spans(since: float | None, until: float | None, now: float) -> tuple[int, l
 def _series(
     rows: Iterable[tuple[str, int, float]], span: int, starts: Sequence[int], limit: int
 ) -> Iterable[Series]:
-    """The largest first; what is beyond `limit` added up."""
+    """Yield the largest first; what is beyond `limit` added up."""
     places = {start: place for place, start in enumerate(starts)}
     found: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * len(starts))
     for key, start, seconds in rows:

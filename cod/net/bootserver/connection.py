@@ -150,7 +150,7 @@ class Connection(Protocol):
     # ------------------------------------------------------------ bodies
 
     def body(self, room: int) -> Deferred[bytes]:
-        """The request's body, of at most `room` bytes; fails with `BodyLost`. Only before the answer."""
+        """Return the request's body, of at most `room` bytes; fails with `BodyLost`. Only before the answer."""
         wanted: Deferred[bytes] = Deferred()
         self._body.clear()
         self._room, self._wanted = room, wanted
@@ -208,7 +208,7 @@ class Connection(Protocol):
         self._finish()
 
     def reply_file(self, file: OpenFile, kind: str, *headers: tuple[str, str]) -> int:
-        """An answer from a file, whole or in part as the request's headers say. Returns its status."""
+        """Return an answer from a file, whole or in part as the request's headers say. Returns its status."""
         assert self._request is not None
         what = answer(dict(self._request.headers), file.size, file.etag)
         self._head(what.status, what.length, (*what.headers, *headers))

@@ -31,12 +31,12 @@ class Fetches:
         self._known: OrderedDict[Key, tuple[float, bool]] = OrderedDict()  # until when, what
 
     def known(self, address: str, digest: str) -> bool | None:
-        """The answer, if it is remembered."""
+        """Return the answer, if it is remembered."""
         until, answer = self._known.get((address, digest), (0.0, False))
         return answer if until > self._seconds() else None
 
     async def ask(self, address: str, digest: str) -> bool:
-        """The answer. Raises what the database raises, where nothing was allowed before."""
+        """Return the answer. Raises what the database raises, where nothing was allowed before."""
         key = address, digest
         try:
             answer: bool = await self._pool.read(fetches.may_fetch, address=address, digest=digest)

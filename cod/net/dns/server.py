@@ -247,7 +247,7 @@ class _Stream(Int16StringReceiver, TimeoutMixin):
         self.transport.abortConnection()
 
     def timeoutConnection(self) -> None:
-        """It has been silent."""
+        """Close a connection that has been silent."""
         self.transport.abortConnection()
 
     def _answer(self, data: bytes) -> None:
@@ -255,7 +255,7 @@ class _Stream(Int16StringReceiver, TimeoutMixin):
             self.sendString(data)  # type: ignore[no-untyped-call]
 
     def connectionLost(self, reason: Failure = None) -> None:  # type: ignore[assignment]
-        """It is gone."""
+        """Forget the connection."""
         self.setTimeout(None)  # type: ignore[no-untyped-call]
         self._open.discard(self)
 
@@ -268,5 +268,5 @@ class _Streams(Factory):
         self._open: set[_Stream] = set()
 
     def buildProtocol(self, addr: IAddress | None) -> _Stream:
-        """A stream for a client."""
+        """Return a stream for a client."""
         return _Stream(self._server, self._open)

@@ -39,7 +39,7 @@ class _TlsFactory(TLSMemoryBIOFactory):
     """With room for a refusal: its own would wrap None."""
 
     def buildProtocol(self, addr: IAddress | None) -> TLSMemoryBIOProtocol | None:  # type: ignore[override] # as IProtocolFactory allows
-        """A connection, if the factory inside wants one."""
+        """Return a connection, if the factory inside wants one."""
         inner = self.wrappedFactory.buildProtocol(addr)
         return None if inner is None else self.protocol(self, inner)
 
@@ -55,7 +55,7 @@ class ServerTls:
         self._since = self._until = -inf
 
     def serverConnectionForTLS(self, protocol: Any) -> SSL.Connection:
-        """The next connection."""
+        """Return the next connection."""
         now = self._clock()
         if not self._since - BACK <= now < self._until:
             issued = self._ca.server(self._addresses, datetime.fromtimestamp(now, UTC))
@@ -78,9 +78,9 @@ def listening(
     reactor: Any, ca: Ca, addresses: Sequence[str], port: int, plain_port: int = 0,
     clock: Callable[[], float] = time.time,
 ) -> Callable[[IProtocolFactory], list[Any]]:
-    """What opens a TLS port on each address for a factory; a certificate that is not valid, or not of the site's CA,
-    gets no further than the handshake. Who shows none has an invitation, or is shown out (`nmpsession`). Certificates
-    of servers are made at each start, and anew before they end: nobody remembers them.
+    """Return what opens a TLS port on each address for a factory; a certificate that is not valid, or not of the site's
+    CA, gets no further than the handshake. Who shows none has an invitation, or is shown out (`nmpsession`).
+    Certificates of servers are made at each start, and anew before they end: nobody remembers them.
 
     plain_port  where VCMs without certificates connect, which are known by their addresses; 0: nowhere
     """
@@ -96,7 +96,7 @@ def listening(
 
 
 def identity(transport: Any) -> Shown:
-    """Of the peer of a connection."""
+    """Return the identity of a connection's peer."""
     asked = getattr(transport, "getPeerCertificate", None)  # a plain connection has none
     certificate: crypto.X509 | None = asked() if asked else None
     if certificate is None:

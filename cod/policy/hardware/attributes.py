@@ -75,17 +75,17 @@ PARTICULAR = frozenset({
 
 
 def kind(path: str) -> str | None:
-    """What stands at `path`; None where a report has no such place."""
+    """Return what stands at `path`; None where a report has no such place."""
     return ATTRIBUTES.get(path)
 
 
 def parts(path: str) -> list[str]:
-    """The names that a report can have right below `path` ('' for its root)."""
+    """Return the names that a report can have right below `path` ('' for its root)."""
     prefix = f"{path}/" if path else ""
     return [each[len(prefix):] for each in ATTRIBUTES
             if each.startswith(prefix) and "/" not in each[len(prefix):]]
 
 
 def is_below(path: str, paths: frozenset[str]) -> bool:
-    """Is `path` one of `paths`, or below one?"""
+    """Return whether `path` is one of `paths`, or below one."""
     return any(path == each or path.startswith(each + "/") for each in paths)

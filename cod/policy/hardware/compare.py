@@ -26,12 +26,12 @@ Rank = tuple[int, int, str]
 
 
 def is_version(text: str) -> bool:
-    """Is there a number in it?"""
+    """Return whether the text has a number in it."""
     return len(text) <= LONGEST and any(c in "0123456789" for c in text)
 
 
 def version(text: str) -> tuple[Rank, ...]:
-    """A key that orders versions."""
+    """Return a key that orders versions."""
     ranks = [_rank(run) for run in _RUN.findall(text.lower())]
     while ranks and ranks[-1] == _ZERO:
         ranks.pop()
@@ -66,7 +66,7 @@ class Pattern:
     last: int
 
     def fits(self, text: str) -> bool:
-        """Does the pattern fit all of `text`? One step a character."""
+        """Return whether the pattern matches all of `text`. One step a character."""
         states = self.first
         for character in text.lower():
             states = (states & self.takes.get(character, self.other)) << 1 | states & self.stays
@@ -99,7 +99,7 @@ class _Maker:
         self._empty = True
 
     def add(self, text: str, at: int) -> int:
-        """The item at `at`; returns where the next one begins."""
+        """Return the item at `at`, and where the next one begins."""
         character = text[at]
         if character == "|":
             self.end_alternative()
@@ -130,7 +130,7 @@ class _Maker:
         self._items.append((frozenset(), False))
 
     def pattern(self) -> Pattern:
-        """The automaton."""
+        """Return the automaton."""
         named = frozenset().union(*(characters for characters, _ in self._items))
         takes = {c: sum(1 << i for i, (characters, all_but) in enumerate(self._items) if (c in characters) != all_but)
                  for c in named}

@@ -20,7 +20,7 @@ TOLD = 5  # differences that are told
 
 
 def canonical(report_xml: str, rules: TypeRules | None = None) -> str:
-    """The part of a hardware report that makes the node's type, as XML.
+    """Return the part of a hardware report that makes the node's type, as XML.
 
     Raises `Refused` where that has more than `LARGEST` elements: matching costs time for each.
     """
@@ -33,7 +33,7 @@ def canonical(report_xml: str, rules: TypeRules | None = None) -> str:
 
 
 def steady(report_xml: str, before_xml: str | None) -> str:
-    """The report with the speeds of links that are down now filled in from the report before, by MAC.
+    """Return the report with the speeds of links that are down now filled in from the report before, by MAC.
 
     A switch port can take seconds to come up: that must not make another type of the machine, nor cost it its holder.
     """
@@ -76,7 +76,8 @@ def _rounded(path: str, value: str, rules: TypeRules) -> str:
 
 
 def facts(canonical_xml: str) -> list[tuple[str, str]]:
-    """A canonical form for people: ('memory/mib', '4096 MiB'); the flags of a CPU on one line, like parts numbered."""
+    """Return a canonical form for people: ('memory/mib', '4096 MiB'); the flags of a CPU on one line, like parts
+    numbered."""
     found: list[tuple[str, str]] = []
     _tell(ElementTree.fromstring(canonical_xml), "", "", found)
     return found
@@ -97,7 +98,8 @@ def _tell(element: ElementTree.Element, path: str, shown: str, found: list[tuple
 
 
 def differences(before: str, after: str) -> list[str]:
-    """What differs between two canonical forms, as phrases: 'memory/mib: was 8192 MiB, is 4096 MiB'; [] if equal.
+    """Return what differs between two canonical forms, as phrases: 'memory/mib: was 8192 MiB, is 4096 MiB'; [] if
+    equal.
 
     A link that came or went is no difference: it makes another type while it lasts, as its speed is an attribute, but
     cables and switches are slow at some boots and quick at others, and the machine is the same.
@@ -106,7 +108,7 @@ def differences(before: str, after: str) -> list[str]:
 
 
 def sentence(phrases: Sequence[str]) -> str:
-    """The first few of them, and how many more there are."""
+    """Return the first few of them, and how many more there are."""
     more = len(phrases) - TOLD
     return "; ".join(phrases[:TOLD]) + (f"; and {more} more" if more > 0 else "")
 

@@ -57,12 +57,13 @@ class Joining:
 
 
 def is_unique(uuid: str | None) -> bool:
-    """Can this DMI UUID tell machines apart? Some makers leave a constant in it, or one digit all through."""
+    """Return whether this DMI UUID can tell machines apart. Some makers leave a constant in it, or one digit all
+    through."""
     return uuid is not None and len(set(uuid) - {"-"}) > 1 and uuid not in _BOGUS
 
 
 def read(report: str) -> Hardware:
-    """From a hardware report (XML, valid against schema/report.rng)."""
+    """Return what identifies a machine, from a hardware report (XML, valid against schema/report.rng)."""
     root = ElementTree.fromstring(report)
     system, firmware = root.find("system"), root.find("firmware")
     uuid = None if system is None else system.get("uuid")
@@ -75,7 +76,7 @@ def join(
     node: Node, mac: str, hardware: Hardware, owners: Mapping[str, Node], twins: Collection[Node],
     connected: Collection[int],
 ) -> Joining:
-    """What `node`'s report means.
+    """Return what `node`'s report means.
 
     mac        the MAC that the session proved
     owners     nodes that own the reported MACs

@@ -47,7 +47,7 @@ class _Tree:
 
 
 def satisfies(requirements_xml: str, attributes_xml: str) -> list[Mismatch]:
-    """What keeps a node with those attributes from satisfying those requirements; empty when it does.
+    """Return what keeps a node with those attributes from satisfying those requirements; empty when it does.
 
     '' as requirements wants nothing. Both documents have been checked when they came in. Any root will do.
     """
@@ -92,7 +92,7 @@ def _one_to_one(wanted: Sequence[Wanted], found: Sequence[_Tree]) -> list[Mismat
 
 
 def _unmatched(fits: Sequence[Sequence[int]]) -> list[int]:
-    """The rows that a largest matching leaves out; `fits` lists the columns that fit each row."""
+    """Return the rows that a largest matching leaves out; `fits` lists the columns that fit each row."""
     taken: dict[int, int] = {}
 
     def place(row: int, tried: set[int]) -> bool:
@@ -136,7 +136,7 @@ def _lacking(wanted: Wanted, differences: Sequence[list[Mismatch]]) -> Mismatch:
 
 
 def _about(wanted: Wanted) -> str:
-    """The requirement on an element as a phrase: ' with speed at least 10000 Mb/s'."""
+    """Return the requirement on an element as a phrase: ' with speed at least 10000 Mb/s'."""
     said = _own(wanted) + [part for child in _children(wanted) for part in _parts(child, "")]
     return " with " + ", ".join(said) if said else ""
 

@@ -28,20 +28,20 @@ PHRASES: Mapping[str, str] = {
 
 
 def holds(operator: str, wanted: str, found: str, kind: str | None) -> bool:
-    """Does an attribute of that kind whose value is `found` meet the operator?"""
+    """Return whether an attribute of that kind whose value is `found` meets the operator."""
     test = _TESTS.get(operator)
     return test is not None and test(wanted, found, kind)
 
 
 def phrase(operator: str, wanted: str, kind: str | None) -> str:
-    """The operator with its value, for people; bare numbers get their unit."""
+    """Return the operator with its value, for people; bare numbers get their unit."""
     if operator == "one-of":
         return PHRASES[operator].format(", ".join(quantity.readable(word, kind) for word in words(wanted)))
     return PHRASES.get(operator, operator + " {}").format(quantity.readable(wanted, kind))
 
 
 def words(text: str) -> list[str]:
-    """The values of `one-of`: parted by bars if there is one, else by spaces."""
+    """Return the values of `one-of`: parted by bars if there is one, else by spaces."""
     return [word.strip() for word in text.split("|")] if "|" in text else text.split()
 
 
@@ -98,7 +98,8 @@ _TESTS: Mapping[str, Callable[[str, str, str | None], bool]] = {
 
 
 def complaint(wanted: Mapping[str, str], kind: str | None) -> str:
-    """What is wrong with an element's operators, as a phrase; '' where nothing is. `kind` None: of an unknown name."""
+    """Return what is wrong with an element's operators, as a phrase; '' where nothing is. `kind` None: of an unknown
+    name."""
     for operator, value in wanted.items():
         said = _of_one(operator, value, kind)
         if said:

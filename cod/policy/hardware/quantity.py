@@ -25,7 +25,7 @@ COUNTED = frozenset({*_FACTORS, NUMBER})
 
 @lru_cache(maxsize=65536)
 def value(text: str, kind: str | None) -> float | None:
-    """`text` in the own unit of an attribute of that kind; None where it is no such quantity."""
+    """Return `text` in the own unit of an attribute of that kind; None where it is no such quantity."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         return None
@@ -36,7 +36,8 @@ def value(text: str, kind: str | None) -> float | None:
 
 
 def complaint(text: str, kind: str | None) -> str:
-    """Why `text` is no quantity for an attribute of that kind, as a phrase; '' where it is one. None: of any kind."""
+    """Return why `text` is no quantity for an attribute of that kind, as a phrase; '' where it is one. None: of any
+    kind."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         if re.match(r"[0-9]{16}", text):
@@ -53,7 +54,7 @@ def complaint(text: str, kind: str | None) -> str:
 
 
 def readable(text: str, kind: str | None) -> str:
-    """A value of the report (or a bare wanted number) with its unit: '4096 MiB', '500.108 GB'."""
+    """Return a value of the report (or a bare wanted number) with its unit: '4096 MiB', '500.108 GB'."""
     match = _NUMBER.fullmatch(text)
     if match is None or match[2] or kind not in _FACTORS:
         return text

@@ -44,7 +44,7 @@ class Wanted:
 
 @lru_cache(maxsize=4096)
 def read(document: str) -> Wanted:
-    """The tree of a document. Raises `Refused`, with the line."""
+    """Return the tree of a document. Raises `Refused`, with the line."""
     if len(document) > LONGEST:
         _refuse(0, f"{len(document)} characters of requirements; at most {LONGEST} are read")
     reader = _Reader()

@@ -64,7 +64,7 @@ class Proposal:
 
 
 def propose(sightings: Iterable[Sighting], blocks: Iterable[str]) -> Proposal:
-    """A proposal for all nodes that are in no block. `blocks` are the names of those there are."""
+    """Return a proposal for all nodes that are in no block. `blocks` are the names of those there are."""
     seen = sorted(sightings, key=lambda each: each.node)
     # Some remote ids stand for one switch that nodes see by LLDP.
     named: dict[str, set[str]] = defaultdict(set)
@@ -90,7 +90,7 @@ def propose(sightings: Iterable[Sighting], blocks: Iterable[str]) -> Proposal:
 
 
 def _together(one: Proposed | None, other: Proposed) -> Proposed:
-    """Nodes of several switches that are drawn into one block."""
+    """Return nodes of several switches that are drawn into one block."""
     if one is None:
         return other
     places = sorted((*one.places, *other.places), key=lambda place: place.node)
@@ -98,7 +98,7 @@ def _together(one: Proposed | None, other: Proposed) -> Proposed:
 
 
 def _key(each: Sighting, switches: Mapping[str, str]) -> tuple[str, str] | None:
-    """What is equal for nodes that are near each other: a kind of evidence, and the words for it."""
+    """Return what is equal for nodes that are near each other: a kind of evidence, and the words for it."""
     if each.switch or each.remote in switches:
         return "switch", each.switch or switches[each.remote or ""]
     if each.remote:
@@ -147,7 +147,7 @@ def _free(label: str, taken: set[str]) -> str:
 
 
 def remote_id(hexadecimal: str) -> str:
-    """A remote id for people: a MAC, text, or the bytes in hex. Cisco puts a type and a length before either."""
+    """Return a remote id for people: a MAC, text, or the bytes in hex. Cisco puts a type and a length before either."""
     value = bytes.fromhex(hexadecimal)
     if len(value) > 2 and value[0] in (0, 1) and value[1] == len(value) - 2:
         value = value[2:]
@@ -155,7 +155,7 @@ def remote_id(hexadecimal: str) -> str:
 
 
 def circuit_id(hexadecimal: str) -> tuple[str, str]:
-    """A circuit id without its port, and the port ('' where that cannot be told apart).
+    """Return a circuit id without its port, and the port ('' where that cannot be told apart).
 
     'Gi1/0/7' -> ('Gi1/0', '7'); 'ge-0/0/3.0:users' -> ('ge-0/0', '3'); 'Ethernet17' -> ('Ethernet', '17'); Cisco's
     binary form (type 0, length 4, VLAN, module, port) -> ('module 1', '7').

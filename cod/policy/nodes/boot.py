@@ -98,7 +98,7 @@ FIRST_DISK = OwnDisk(None, False)
 
 
 def decide(query: DhcpQuery, client: DhcpClient | None, last_xid: int | None, policy: Policy, now: float) -> Verdict:
-    """Whether and as what a client is answered. `last_xid` is of the last exchange on its boot binding."""
+    """Return whether and as what a client is answered. `last_xid` is of the last exchange on its boot binding."""
     cannot_boot = query.stage in _FIRMWARE and query.arch not in architecture.SUPPORTED
     unfit = architecture.refusal(query.arch) if cannot_boot else ""
     if client is None:
@@ -166,7 +166,7 @@ def _goes_on(query: DhcpQuery, client: DhcpClient | None, policy: Policy, now: f
 
 
 def bootfile(query: DhcpQuery, client: DhcpClient | None, subnet: Subnet, site: Site, now: float) -> str | None:
-    """The next thing that a client shall load: option 67 and the `file` field.
+    """Return the next thing that a client shall load: option 67 and the `file` field.
 
     No machine of another architecture than those of `policy.nodes.architecture` comes this far.
     """
@@ -184,7 +184,8 @@ def plan(
     state: str, template: Configuration | None, images: Mapping[str, Image], mac: str, subnet: Subnet, site: Site,
     disk: OwnDisk = FIRST_DISK
 ) -> BootPlan:
-    """The decision itself. `template` is the node's if it is assigned one; `images` by name, those it boots from.
+    """Return the decision itself. `template` is the node's if it is assigned one; `images` by name, those it boots
+    from.
     """
     if state in OWN_SYSTEM:
         return _own_system(template, images, state, f"http://{subnet.server}:{site.http_port}", disk)

@@ -28,7 +28,7 @@ class Where:
 
 
 def check(node: Node, configuration: Configuration | None) -> None:
-    """May the node be captured now? `configuration`: what its holder has it run. Raises `Refused`."""
+    """Check that the node may be captured now. `configuration`: what its holder has it run. Raises `Refused`."""
     if node.state == NodeState.ACTIVE:
         if configuration is not None and configuration.diskless is not None:
             raise Refused("conflict", f"node {node.name} boots from the network: there is nothing of its vcluster's on "
@@ -45,12 +45,12 @@ def check(node: Node, configuration: Configuration | None) -> None:
 
 
 def leave(cause: str, power: str | None = None) -> Step:
-    """An active node leaves its vcluster's system, which it comes back to."""
+    """Let an active node leave its vcluster's system, which it comes back to."""
     return Step(NodeEvent.CAPTURE_WANTED, cause, {"disk": Disk.SYSTEM, "attempts": 0, "reason": ""}, power)
 
 
 def where(source: Configuration | None, images: Mapping[str, Image]) -> Where:
-    """The disk that a node's system is on: the one that its template, if it is known, was written to.
+    """Return the disk that a node's system is on: the one that its template, if it is known, was written to.
 
     images  rows by name, those of the template that there still are
     """
@@ -68,7 +68,7 @@ def where(source: Configuration | None, images: Mapping[str, Image]) -> Where:
 def document(
     name: str, image: str, size: int, partitions: Sequence[CapturedPartition], node: Node, source: str | None
 ) -> str:
-    """The template that puts the image onto other nodes.
+    """Return the template that puts the image onto other nodes.
 
     size    bytes of the image
     source  the document that the captured disk was written by: what it requires, whether its nodes are kept, seeded and

@@ -27,13 +27,13 @@ REFUSED_PAUSE = 3600.0  # after what trying again cannot mend: BMCs lock account
 
 
 def tenure(vcluster_id: int | None, assigned_at: float | None) -> str:
-    """What a stretch is called that was recorded while `vcluster_id` (None: nobody) held the node since `assigned_at`:
-    part of a file's name."""
+    """Return what a stretch is called that was recorded while `vcluster_id` (None: nobody) held the node since
+    `assigned_at`: part of a file's name."""
     return FREE if vcluster_id is None else f"v{vcluster_id}-{round((assigned_at or 0.0) * 1000)}"
 
 
 def unrecorded(rules: ConsoleRules, name: str, driver: str) -> str:
-    """Why the console of the node `name` is not recorded; '' where it is to be."""
+    """Return why the console of the node `name` is not recorded; '' where it is to be."""
     if driver not in FOLLOWED:
         return WITHOUT.get(driver, f"the driver {driver} has no consoles")
     if not rules.record:
@@ -44,5 +44,5 @@ def unrecorded(rules: ConsoleRules, name: str, driver: str) -> str:
 
 
 def pause(failures: int, lasting: bool) -> float:
-    """Seconds to wait after the failure number `failures` in a row; `lasting`: trying again is useless."""
+    """Return seconds to wait after the failure number `failures` in a row; `lasting`: trying again is useless."""
     return REFUSED_PAUSE if lasting else min(FIRST_PAUSE * 2 ** min(failures - 1, 10), LONGEST_PAUSE)

@@ -55,7 +55,7 @@ class Draw(NamedTuple):
 
 def draws(nodes: Iterable[Nodes], types: Mapping[int, NodeType], measured: Iterable[Measured], energy: Energy
           ) -> Iterator[Draw]:
-    """What each of those nodes draw. States of nodes that are not (or no longer) the site's are left out."""
+    """Yield what each of those nodes draw. States of nodes that are not (or no longer) the site's are left out."""
     means = _means(measured)
     for each in nodes:
         kind = CLASSES[NodeState(each.state)]
@@ -70,7 +70,7 @@ def draws(nodes: Iterable[Nodes], types: Mapping[int, NodeType], measured: Itera
 
 
 def _means(measured: Iterable[Measured]) -> dict[tuple[int, str], float]:
-    """The mean of one node's watts, by type and class."""
+    """Return the mean of one node's watts, by type and class."""
     sums: dict[tuple[int, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for each in measured:
         kind = CLASSES[NodeState(each.state)]
@@ -82,7 +82,7 @@ def _means(measured: Iterable[Measured]) -> dict[tuple[int, str], float]:
 
 
 def uses(drawn: Iterable[Draw], since: float, until: float) -> list[EnergyUse]:
-    """What it comes to between two moments (seconds since the epoch), by day, group and type, in that order."""
+    """Return what it comes to between two moments (seconds since the epoch), by day, group and type, in that order."""
     sums: dict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for each in drawn:
         total = sums[each.nodes.group_id, each.nodes.type_id]
@@ -94,7 +94,7 @@ def uses(drawn: Iterable[Draw], since: float, until: float) -> list[EnergyUse]:
 
 
 def days(since: float, until: float) -> Iterator[tuple[int, float]]:
-    """The days (since the epoch, UTC) between two moments, each with its seconds between them."""
+    """Yield the days (since the epoch, UTC) between two moments, each with its seconds between them."""
     day = int(since // DAY)
     while since < until:
         end = min(until, (day + 1) * DAY)
@@ -103,6 +103,6 @@ def days(since: float, until: float) -> Iterator[tuple[int, float]]:
 
 
 def anew(before: float, now: float) -> bool:
-    """Does counting begin anew, because the clock must have been wrong? One that was set back by less than a day is
-    waited for: that time is put down already."""
+    """Return whether counting begins anew, because the clock must have been wrong. One that was set back by less than a
+    day is waited for: that time is put down already."""
     return not -DAY <= now - before <= LONGEST

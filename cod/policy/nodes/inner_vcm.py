@@ -27,7 +27,7 @@ mkdir -p {folder} && cd {folder} || exit 1
 
 
 def configuration(vcluster: str, servers: Sequence[str], *, tls: bool = True, invited: bool = False) -> str:
-    """A VCM's configuration file (docs/vcm.md). `servers`: ADDRESS:PORT each."""
+    """Return a VCM's configuration file (docs/vcm.md). `servers`: ADDRESS:PORT each."""
     lines = ["# A virtual cluster manager of COD. The other keys are in docs/vcm.md.",
              f"vcluster = {json.dumps(vcluster)}", f"servers = {json.dumps(list(servers))}"]
     lines += ["tls = false"] * (not tls)
@@ -36,7 +36,7 @@ def configuration(vcluster: str, servers: Sequence[str], *, tls: bool = True, in
 
 
 def head(hostnames: Collection[str], wanted: str | None) -> str:
-    """The vcluster's node that its VCM runs on: the one that is wanted, or the first of those that there are."""
+    """Return the vcluster's node that its VCM runs on: the one that is wanted, or the first of those that there are."""
     def order(name: str) -> tuple[str, int]:
         found = re.fullmatch(r"(.*?)([0-9]*)", name)
         assert found is not None
@@ -56,12 +56,12 @@ def check(configuration: Configuration) -> None:
 
 
 def words(vcluster_id: int, enrolled_at: float, order_id: str) -> str:
-    """What an invitation belongs to: whoever is enrolled anew, or primed anew, has another one."""
+    """Return what an invitation belongs to: whoever is enrolled anew, or primed anew, has another one."""
     return f"{vcluster_id} {enrolled_at!r} {order_id}"
 
 
 def files(vcluster: str, servers: Sequence[str], authority: str, invitation: str) -> Mapping[str, str]:
-    """Files of the seed, by name."""
+    """Return files of the seed, by name."""
     found = {CONFIGURATION: configuration(vcluster, servers, invited=True), AUTHORITY: authority,
              INVITATION: invitation + "\n"}
     written = "".join(f"cat > {name} <<'COD'\n{text}COD\n" for name, text in found.items())

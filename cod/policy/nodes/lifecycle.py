@@ -20,7 +20,7 @@ LONGEST_REST = 120.0
 
 
 def settle(node: Node, wanted: Assignment | None, capture: bool = False) -> Step:
-    """What a node in state *trampoline* that has reported does next. `wanted`: what its holder wants it to run.
+    """Return what a node in state *trampoline* that has reported does next. `wanted`: what its holder wants it to run.
 
     capture  its disk is to be saved as an image, which comes first: nothing has written to it since that was asked for
     """
@@ -40,7 +40,7 @@ def settle(node: Node, wanted: Assignment | None, capture: bool = False) -> Step
 
 
 def assign(node: Node, wanted: Assignment) -> Step:
-    """What a node does for its holder: one that stands at the crossroads, or was taken from the warm reserve."""
+    """Return what a node does for its holder: one that stands at the crossroads, or was taken from the warm reserve."""
     fits = cached_fits(node, wanted)
     if template.parse(wanted.document).diskless is not None:
         if node.disk in (Disk.DIRTY, Disk.CACHED) and not fits:  # no prime is coming that would wipe them
@@ -52,7 +52,7 @@ def assign(node: Node, wanted: Assignment) -> Step:
 
 
 def lacks(wanted: Assignment) -> str:
-    """What the node's hardware, as it reported last, lacks of what it was granted for; '' if nothing.
+    """Return what the node's hardware, as it reported last, lacks of what it was granted for; '' if nothing.
 
     A node is granted as one of its type. If its type has changed since (a memory module died), it may not do any more.
     """
@@ -63,14 +63,15 @@ def lacks(wanted: Assignment) -> str:
 
 
 def cached_fits(node: Node, wanted: Assignment) -> bool:
-    """Does its disk hold, whole, the very revision that is wanted, kept for the very group that wants it?"""
+    """Return whether the node's disk holds, whole, the very revision that is wanted, kept for the very group that wants
+    it."""
     return (node.disk == Disk.CACHED and node.cached_template_id == wanted.template_id
             and node.cached_group_id == wanted.group_id)
 
 
 def may_keep_disk(node: Node, document: str) -> bool:
-    """May a node that leaves its vcluster, whose template is `document`, keep its disk for the group's next use? Only
-    one that ran what was primed, with the same disks marked keep all the time, and was not captured."""
+    """Return whether a node that leaves its vcluster, whose template is `document`, may keep its disk for the group's
+    next use. Only one that ran what was primed, with the same disks marked keep all the time, and was not captured."""
     primed = node.disk in (Disk.DIRTY, Disk.CACHED)
     return node.state == NodeState.ACTIVE and primed and template.parse(document).cache
 
@@ -92,7 +93,8 @@ def marks_changed(node: Node, report_xml: str) -> dict[str, object]:
 
 
 def on_trouble(node: Node, event: NodeEvent, reason: str, policy: Policy) -> Step:
-    """The step after `event` (failed, timed_out, lost, asked, boot_failed) in a state of motion: retry or quarantine.
+    """Return the step after `event` (failed, timed_out, lost, asked, boot_failed) in a state of motion: retry or
+    quarantine.
 
     A timeout also wants a power cycle. A cached disk that does not boot is not trusted again. A capture that has used
     up its retries has failed, but nothing is known against the node: it goes on, with a whole budget.
@@ -111,10 +113,10 @@ def on_trouble(node: Node, event: NodeEvent, reason: str, policy: Policy) -> Ste
 
 
 def rest(attempts: int) -> float:
-    """Seconds that a node stays at the crossroads after so many failures on its way."""
+    """Return seconds that a node stays at the crossroads after so many failures on its way."""
     return min(FIRST_REST * 4 ** (attempts - 1), LONGEST_REST) if attempts else 0.0
 
 
 def rested(node: Node, policy: Policy, now: float) -> bool:
-    """May the node be settled now? The site's patience stretches rests as it does deadlines."""
+    """Return whether the node may be settled now. The site's patience stretches rests as it does deadlines."""
     return now >= node.since + rest(node.attempts) * policy.patience

@@ -34,8 +34,8 @@ def rule_for(rules: Iterable[PowerRule], name: str, mac: str) -> tuple[str, str,
 
 
 def told(error: str, address: str) -> str:
-    """An error of a driver, fit for the node's holders: without where its switch is. Administrators find all of it with
-    the node's wishes."""
+    """Return an error of a driver, fit for the node's holders: without where its switch is. Administrators find all of
+    it with the node's wishes."""
     rest = address.partition("://")[2] or address
     host = re.match(r"\[[^]]*\]|[^/:?#]*", rest.rpartition("@")[2])
     for each in filter(None, (address, address.partition("#")[0], host and host[0].strip("[]"))):
@@ -44,7 +44,7 @@ def told(error: str, address: str) -> str:
 
 
 def command(desired: str, stage: int, power: str, agent: bool) -> str | None:
-    """What to ask of a machine that is `power` ('on', 'off', 'unknown'): 'on', 'off', 'soft', 'cycle' or None.
+    """Return what to ask of a machine that is `power` ('on', 'off', 'unknown'): 'on', 'off', 'soft', 'cycle' or None.
 
     agent  an agent runs on it that has been told to power down
     """
@@ -59,6 +59,7 @@ def command(desired: str, stage: int, power: str, agent: bool) -> str | None:
 
 
 def retry_after(attempts: int, elapsed: float) -> float | None:
-    """Seconds to wait after the failed attempt number `attempts`, `elapsed` seconds after the wish; None: give up."""
+    """Return seconds to wait after the failed attempt number `attempts`, `elapsed` seconds after the wish; None: give
+    up."""
     pause = min(FIRST_PAUSE * 2 ** min(attempts - 1, 10), LONGEST_PAUSE)
     return pause if elapsed + pause <= BUDGET else None

@@ -33,7 +33,7 @@ def resolve(
     configuration: Configuration, attributes: str, images: Mapping[str, Image], base_url: str,
     rules: TypeRules | None = None,
 ) -> Parts:
-    """What the template means for the node whose hardware report is `attributes` (XML).
+    """Return what the template means for the node whose hardware report is `attributes` (XML).
 
     images    rows by name, at least those of `image_names`
     base_url  where the images' folders are served, without a slash at the end, e.g. http://10.0.0.1:8069/images
@@ -67,7 +67,8 @@ def _source(choice: Choice, images: Mapping[str, Image], base_url: str) -> Image
 
 
 def boot_files(diskless: Diskless, images: Mapping[str, Image], base_url: str) -> tuple[str, tuple[str, ...]]:
-    """The URLs of a diskless node's kernel and ramdisks; `images` and `base_url` as for `resolve`. Raises Refused."""
+    """Return the URLs of a diskless node's kernel and ramdisks; `images` and `base_url` as for `resolve`. Raises
+    Refused."""
     kernel, *ramdisks = (_file_url(file, images, base_url) for file in diskless.files)
     return kernel, tuple(ramdisks)
 
@@ -82,7 +83,7 @@ def _file_url(file: File, images: Mapping[str, Image], base_url: str) -> str:
 def seed_files(
     configuration: Configuration, *, instance: str, fqdn: str, mac: str, keys: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Files of the NoCloud seed (cloud-init's data source), by name; empty when the template wants none.
+    """Return files of the NoCloud seed (cloud-init's data source), by name; empty when the template wants none.
 
     instance  changes whenever the node is primed anew, so that cloud-init runs again (an order's id will do)
     fqdn      the node's name with its domain; cloud-init makes its first word the host name
@@ -108,7 +109,7 @@ _ROOT_LETS_IN = '#cloud-config\n{"disable_root": false}\n'
 
 
 def with_more(seed: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """A seed with more files; where both have vendor data, cloud-init gets both, as parts of one (MIME)."""
+    """Return a seed with more files; where both have vendor data, cloud-init gets both, as parts of one (MIME)."""
     both = [files["vendor-data"] for files in (seed, more) if "vendor-data" in files]
     joined = {"vendor-data": _multipart(both)} if len(both) > 1 else {}
     return {**seed, **more, **joined}
@@ -124,7 +125,7 @@ def _multipart(parts: Iterable[str]) -> str:
 
 
 def check_images(configuration: Configuration, images: Mapping[str, Image]) -> None:
-    """Do all images that the template names exist, and can they be used as it wants to? Raises Refused.
+    """Check that all images that the template names exist, and can be used as it wants to. Raises Refused.
 
     images  rows by name
     """

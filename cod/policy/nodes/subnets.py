@@ -27,13 +27,13 @@ class Net:
         return self.pool[:max(1, len(self.pool) - int(len(self.pool) * kept))]
 
     def owns(self, address: int) -> bool:
-        """Is the address COD's to give?"""
+        """Return whether the address is COD's to give."""
         return address in self.pool or address in self.blocks
 
 
 @lru_cache(maxsize=1024)
 def numbers(subnet: Subnet) -> Net:
-    """The subnet in numbers."""
+    """Return the subnet in numbers."""
     network = IPv4Network(subnet.network)
     whole = range(int(network.network_address), int(network.broadcast_address) + 1)
     avoid = [subnet.server, subnet.router, subnet.relay]
@@ -46,7 +46,7 @@ def _range(pool: tuple[str, str]) -> range:
 
 
 def at(subnets: Iterable[Subnet], address: str) -> Subnet | None:
-    """The subnet that an address is on."""
+    """Return the subnet that an address is on."""
     number = ipv4(address)
     return next((subnet for subnet in subnets if number in numbers(subnet).network), None)
 
@@ -73,7 +73,7 @@ class Subnets:
         self.servers = frozenset(net.subnet.server for net in self._nets.values())
 
     def of(self, query: DhcpQuery) -> Net | None:
-        """The subnet that the client is on: its relay says so; its own address, when it renews; or the socket.
+        """Return the subnet that the client is on: its relay says so; its own address, when it renews; or the socket.
 
         A renewal comes straight to the server, perhaps through routers, from another subnet than the socket's.
         """

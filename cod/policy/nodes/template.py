@@ -112,7 +112,7 @@ class Configuration:
 
 
 def parse(document: str) -> Configuration:
-    """The template that a checked document describes. Raises Refused where it contradicts itself."""
+    """Return the template that a checked document describes. Raises Refused where it contradicts itself."""
     root = ElementTree.fromstring(document)
     personalise = root.find("personalise")
     known = {element.attrib["name"]: element for element in root.iterfind("known")}
@@ -146,7 +146,7 @@ def size_in_bytes(text: str) -> int:
 
 
 def image_names(configuration: Configuration) -> frozenset[str]:
-    """The names of all added images that the template refers to."""
+    """Return the names of all added images that the template refers to."""
     files = configuration.diskless.files if configuration.diskless else ()
     return frozenset({choice.name for choice in configuration.images} | {file.name for file in files}) - {""}
 
@@ -169,7 +169,7 @@ def _partition(element: Element) -> Partition:
 
 
 def _booting(partitions: tuple[Partition, ...]) -> tuple[Partition, ...]:
-    """The partitions; where none is marked, one of type bios, which has no other use, starts the system."""
+    """Return the partitions; where none is marked, one of type bios, which has no other use, starts the system."""
     marked = any(partition.boot for partition in partitions)
     return tuple(replace(one, boot=True) if one.type == "bios" and not marked else one for one in partitions)
 

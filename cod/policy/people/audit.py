@@ -19,7 +19,7 @@ LONGEST = 300  # characters of one text, items of one list
 def changed(
     before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """What differs, as it was and as it is. None: there was no such thing, or there is none any more."""
+    """Return what differs, as it was and as it is. None: there was no such thing, or there is none any more."""
     if before is None or after is None:
         return tidy(before), tidy(after)
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
@@ -46,7 +46,7 @@ def _short(value: Any) -> Any:
 
 
 def _webhook(url: Any) -> Any:
-    """Its path and query often are a secret; that it is another one is told by a digest."""
+    """Return a webhook without path and query, which often are a secret; that it is another one is told by a digest."""
     if not isinstance(url, str) or not url:
         return url
     digest = hashlib.blake2b(url.encode(errors="replace"), digest_size=4).hexdigest()
@@ -54,8 +54,8 @@ def _webhook(url: Any) -> Any:
 
 
 def for_owners(values: Any, inside: str = "") -> Any:
-    """What the owners of a thing are shown of it: not where a node's switch is, nor by which account it is reached, nor
-    what its driver said. `inside`: the name that `values` have."""
+    """Return what the owners of a thing are shown of it: not where a node's switch is, nor by which account it is
+    reached, nor what its driver said. `inside`: the name that `values` have."""
     if isinstance(values, list):
         return [for_owners(each) for each in values]
     if not isinstance(values, Mapping):
@@ -65,7 +65,7 @@ def for_owners(values: Any, inside: str = "") -> Any:
 
 
 def named(*sources: Mapping[str, Any] | None) -> str:
-    """What a thing is called, by what is known of it: a name, or else a number."""
+    """Return what a thing is called, by what is known of it: a name, or else a number."""
     for wanted in ("name", "vcluster", "user", "fingerprint", "id"):
         for source in sources:
             if source and source.get(wanted) not in (None, ""):

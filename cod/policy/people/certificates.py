@@ -19,17 +19,18 @@ WORTH = DAY
 
 
 def is_due(ends_at: float | None, warned_at: float | None, now: float) -> bool:
-    """Is its group to be told (again)? Once when it is near its end, and once when it has ended."""
+    """Return whether the VCM's group is to be told (again). Once when it is near its end, and once when it has
+    ended."""
     if ends_at is None or now < ends_at - NEAR:
         return False
     return warned_at is None or warned_at < ends_at <= now
 
 
 def authority_is_due(ends_at: float, warned_at: float | None, now: float) -> bool:
-    """Are the administrators to be told of the authority's end (again)?"""
+    """Return whether the administrators are to be told of the authority's end (again)."""
     return now >= ends_at - AUTHORITY_NEAR and (warned_at is None or now >= warned_at + AGAIN)
 
 
 def is_worth(ends_at: float, before: float | None) -> bool:
-    """Is a certificate until `ends_at` worth having in place of one until `before`?"""
+    """Return whether a certificate until `ends_at` is worth having in place of one until `before`."""
     return before is None or ends_at >= before + WORTH

@@ -30,7 +30,7 @@ Target = tuple[str, str]  # channel ('webhook', 'email') and target, as in `noti
 
 
 def addresses(text: str) -> tuple[str, ...]:
-    """The e-mail addresses of a comma-separated list. Raises ValueError with a sentence.
+    """Return the e-mail addresses of a comma-separated list. Raises ValueError with a sentence.
 
     Plain ASCII addresses without display names, quotes or comments: nothing in them can end a header line.
     """
@@ -44,7 +44,7 @@ def addresses(text: str) -> tuple[str, ...]:
 
 
 def check_email(text: str) -> str:
-    """A group's `email` as it is kept. Raises `Refused`."""
+    """Return a group's `email` as it is kept. Raises `Refused`."""
     try:
         return ", ".join(addresses(text))
     except ValueError as error:
@@ -52,7 +52,7 @@ def check_email(text: str) -> str:
 
 
 def check_address(text: str) -> str:
-    """One person's address, or ''. Raises `Refused`."""
+    """Return one person's address, or ''. Raises `Refused`."""
     found = check_email(text)
     if "," in found:
         raise Refused("invalid", "one address, not several", "email")
@@ -60,7 +60,7 @@ def check_address(text: str) -> str:
 
 
 def check_webhook(url: str, rules: NoticeRules) -> str:
-    """A group's `webhook`; '' for none. Raises `Refused`.
+    """Return a group's `webhook`; '' for none. Raises `Refused`.
 
     A name is looked at again each time that it is connected to (`may_reach`): what it means can change.
     """
@@ -99,7 +99,8 @@ def _host_problem(url: str, rules: NoticeRules) -> str:
 
 
 def may_reach(address: str, local: bool, own: Iterable[str] = (), closed: Iterable[str] = ()) -> bool:
-    """May a webhook be posted to that IP address? Never in one of the `closed` networks, which the site names.
+    """Return whether a webhook may be posted to that IP address. Never in one of the `closed` networks, which the site
+    names.
 
     Not to loopback, link-local (where clouds keep their credentials), unspecified, multicast and reserved ones, nor to
     the server's `own`, unless `local`: who names a webhook must not speak with the server's voice to what trusts it.
@@ -119,7 +120,7 @@ def may_reach(address: str, local: bool, own: Iterable[str] = (), closed: Iterab
 
 
 def host(target: Target) -> str:
-    """What a delivery to `target` keeps busy: the webhook's host, or the site's mail server."""
+    """Return what a delivery to `target` keeps busy: the webhook's host, or the site's mail server."""
     channel, url = target
     if channel != "webhook":
         return "mail server"
@@ -133,7 +134,7 @@ def host(target: Target) -> str:
 
 
 def pick(due: Iterable[Target], running: Iterable[Target]) -> list[Target]:
-    """Those of the `due` targets (most urgent first) that are sent to now, while `running` are.
+    """Return those of the `due` targets (most urgent first) that are sent to now, while `running` are.
 
     One at a time to a target, `OF_ONE_HOST` to a host, `AT_ONCE` altogether: who does not answer keeps up nobody but
     himself.
@@ -152,7 +153,8 @@ def pick(due: Iterable[Target], running: Iterable[Target]) -> list[Target]:
 
 
 def retry_after(attempts: int, age: float) -> float | None:
-    """Seconds until the next attempt, after `attempts` for a notice that is `age` seconds old; None: it is given up."""
+    """Return seconds until the next attempt, after `attempts` for a notice that is `age` seconds old; None: it is given
+    up."""
     if age >= GIVEN_UP:
         return None
     return min(FIRST_PAUSE * 2.0 ** min(attempts - 1, 30), LONGEST_PAUSE)

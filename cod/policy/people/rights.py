@@ -36,7 +36,7 @@ def person(
     user: User, roles: Mapping[int, Role], *, name: str = "", address: str = "", writes: bool = True,
     only: int | None = None,
 ) -> Who:
-    """A user as one who asks, with their `roles` by group id.
+    """Return a user as one who asks, with their `roles` by group id.
 
     name  of what they ask by, where that is not their session; `only` the one group that it is for: then there are no
           others, and no administrator, who is that group's owner instead
@@ -50,8 +50,8 @@ def person(
 
 
 def account(who: Who) -> int:
-    """The id of the user whose own account it may change: keys, tokens, sessions. Raises `Refused` for what is no
-    person, and for a token for one group, which would get at others by them."""
+    """Return the id of the user whose own account it may change: keys, tokens, sessions. Raises `Refused` for what is
+    no person, and for a token for one group, which would get at others by them."""
     if who.user_id is None:
         raise Refused("conflict", "only people have an account")
     if who.only is not None:
@@ -60,7 +60,7 @@ def account(who: Who) -> int:
 
 
 def may(who: Who, right: Right, owned: Owned) -> bool:
-    """Does `who` have that right on a thing that is so `owned`?"""
+    """Return whether `who` has that right on a thing that is so `owned`."""
     if who.admin or right is Right.ANY:
         return True
     if right is Right.ADMIN:

@@ -69,8 +69,8 @@ class Keys:
 
 
 def keys(name: str, address: str, known: bool = False) -> Keys:
-    """The names that an attempt is counted under. However a name is written that a directory takes for the same, it
-    is counted as one."""
+    """Return the names that an attempt is counted under. However a name is written that a directory takes for the same,
+    it is counted as one."""
     here, name = place(address), _plain(name)
     both = _short(f"{name}\0{here}")
     shown = name if _NAME.fullmatch(name) else _short(name)
@@ -78,13 +78,14 @@ def keys(name: str, address: str, known: bool = False) -> Keys:
 
 
 def _plain(name: str) -> str:
-    """As directories compare names (RFC 4518): without case, kinds of letters, what is not seen, and spare spaces."""
+    """Return a name as directories compare names (RFC 4518): without case, kinds of letters, what is not seen, and
+    spare spaces."""
     seen = "".join(letter for letter in name[:LONGEST_NAME] if letter.isprintable() or letter.isspace())
     return " ".join(unicodedata.normalize("NFKC", seen).casefold().split())
 
 
 def place(address: str) -> str:
-    """What stands for an address: itself, or the /64 network of an IPv6 one."""
+    """Return what stands for an address: itself, or the /64 network of an IPv6 one."""
     try:
         ip = ip_address(address.partition("%")[0])
     except ValueError:
@@ -95,12 +96,12 @@ def place(address: str) -> str:
 
 
 def wait(counts: dict[str, Count], now: float) -> float:
-    """Seconds until an attempt with these counts is listened to; 0: now."""
+    """Return seconds until an attempt with these counts is listened to; 0: now."""
     return max((count.open_at - now for count in counts.values() if not _old(count, now)), default=0.0)
 
 
 def counted(keys: Keys, counts: dict[str, Count], now: float) -> dict[str, Count]:
-    """The counts after one more attempt that has not succeeded (yet), those that change."""
+    """Return the counts after one more attempt that has not succeeded (yet), those that change."""
     fresh = {key: Count() if _old(count := counts.get(key, Count()), now) else count for key in keys.all}
     slow = fresh[keys.pair].failures >= COUNTED_OF_A_PLACE
     return {key: _more(count, FREE_OF_ADDRESS if key == keys.address else 0, now)
@@ -108,7 +109,7 @@ def counted(keys: Keys, counts: dict[str, Count], now: float) -> dict[str, Count
 
 
 def forgiven(keys: Keys, counts: dict[str, Count], now: float) -> dict[str, Count | None]:
-    """The counts after an attempt that was counted has succeeded; None: the count goes.
+    """Return the counts after an attempt that was counted has succeeded; None: the count goes.
 
     Only its own: who has an account does not get more guesses at others' by signing in to it between.
     """
@@ -143,13 +144,14 @@ def check_name(name: str) -> None:
 
 
 def is_reserved(name: str) -> bool:
-    """Does the server call somebody else so: whoever asks on its own UNIX socket, in histories and in the audit? Nobody
-    takes such a name by a link or from a directory; an administrator may give it."""
+    """Return whether the server itself uses the name: for callers on its own UNIX socket, in histories and in the
+    audit. Nobody takes such a name by a link or from a directory; an administrator may give it."""
     return _OF_THE_SERVER.fullmatch(name) is not None
 
 
 def name_like(text: str) -> str:
-    """A sign-in name that looks like what somebody is called elsewhere: 'Ann.Example@example.org' -> 'ann.example'."""
+    """Return a sign-in name that looks like what somebody is called elsewhere: 'Ann.Example@example.org' ->
+    'ann.example'."""
     bare = re.sub(r"[^a-z0-9._-]+", "-", text.partition("@")[0].lower()).strip("-._")
     return (bare if bare[:1].isalpha() else f"u{bare}")[:32]
 

@@ -41,7 +41,7 @@ class PublicKey:
 
 
 def parse(line: str) -> PublicKey:
-    """The key in a line. Raises `Refused` with a sentence."""
+    """Return the key in a line. Raises `Refused` with a sentence."""
     try:
         line = line.strip()
         if "PRIVATE KEY" in line:
@@ -72,7 +72,7 @@ def parse(line: str) -> PublicKey:
 
 
 def fitting(lines: Iterable[str]) -> list[str]:
-    """As many of the lines as fit into a seed, from the first on."""
+    """Return as many of the lines as fit into a seed, from the first on."""
     every = list(lines)
     ends = accumulate(len(line.encode()) + 1 for line in every)
     return [line for line, end in zip(every, ends, strict=True) if end <= MOST_OF_A_NODE]
@@ -103,7 +103,7 @@ def _rsa(fields: list[bytes]) -> None:
 
 
 def _mpint(field: bytes) -> int:
-    """A positive number in its shortest form (RFC 4251, 5)."""
+    """Return a positive number in its shortest form (RFC 4251, 5)."""
     if not field or field[0] & 0x80 or (field[0] == 0 and not (len(field) > 1 and field[1] & 0x80)):
         raise _Wrong("the key has a number that is not written as it should be")
     return int.from_bytes(field)

@@ -41,7 +41,7 @@ def check_quota(quota: int | None, taken: int, size: int, group: str) -> None:
 
 
 def believed(offset: int, boot: str, here: str, length: int) -> int:
-    """The bytes of an upload's file that are what was sent.
+    """Return the bytes of an upload's file that are what was sent.
 
     offset  flushed to the disk, says the row
     boot    which boot of a host has written the file since; '': beyond `offset` it is not to be trusted

@@ -66,7 +66,7 @@ from cod.policy.scheduler.snapshot import (
 
 
 def decide(snapshot: Snapshot, policy: Policy, now: float, fitting: Fitting | None = None) -> Decision:
-    """What becomes of every pending request of `snapshot`, at `now` (seconds since the epoch).
+    """Return what becomes of every pending request of `snapshot`, at `now` (seconds since the epoch).
 
     fitting  what the snapshot has for its requests, where that is known already
     """
@@ -96,7 +96,7 @@ class _Choice:
         self._kept: Counter[FreeNodes] = Counter()
 
     def decision(self) -> Decision:
-        """What has been decided, in the order of the requests."""
+        """Return what has been decided, in the order of the requests."""
         return Decision(tuple(self._grants), tuple(self._takes), tuple(self._noes), tuple(self._eases),
                         dict(self._kept), self._holdback.holds())
 
@@ -130,7 +130,7 @@ class _Choice:
         return True
 
     def _packed(self, wants: Sequence[Want]) -> dict[int, Found]:
-        """Those that are granted, by id. Who could not be even if it were alone takes no part."""
+        """Return those that are granted, by id. Who could not be even if it were alone takes no part."""
         alone = [(want, found) for want in wants if (found := self._now_for(want)) is not None]
         if len(alone) < 2:
             return {want.wish.id: found for want, found in alone}
@@ -138,7 +138,7 @@ class _Choice:
         return pack([want for want, _ in alone], self._stock.free, lambda kind: types[kind.type].cost)
 
     def _meanwhile(self, want: Want) -> bool:
-        """It may use what is held back for others, if it gives it back before they could use it."""
+        """Use what is held back for others, if it gives it back before they could use it."""
         if not self._stock.held or want.anchors:
             return False
         room = self._stock.until(back(want.wish, self._snapshot, self._policy, self._now))
@@ -162,7 +162,7 @@ class _Choice:
         self._grants.append(Grant(want.wish.id, tuple(self._shares(want, found))))
 
     def _postpone(self, want: Want) -> None:
-        """It waits in the right place, or is told why it has none."""
+        """Let the request wait in the right place, or say why it has none."""
         found = self._failures.unless("later", want, self._later, self._most_later) if want.wish.may_wait else None
         if found is not None:
             self._no(want.wish, self._wait(want, found))
@@ -215,7 +215,7 @@ class _Choice:
                     yield Share(position, one.template_id, lot, part)
 
     def _wait(self, want: Want, found: Found) -> Refusal:
-        """It keeps the free nodes that it would use, and what it is short of is taken."""
+        """Keep the free nodes that the request would use, and take what it is short of."""
         wish, coming = want.wish, 0
         taking = sum(loan.nodes for loan in found.loans)
         for one, place in zip(wish.tuples, found.places, strict=True):
@@ -243,7 +243,8 @@ class _Failures:
     def unless(
         self, name: str, want: Want, way: Callable[[Want], Found | None], most: Callable[[Want], Sequence[int]]
     ) -> Found | None:
-        """What `way` finds, unless it is known to find nothing. `most`: how much there is for each tuple alone."""
+        """Return what `way` finds, unless it is known to find nothing. `most`: how much there is for each tuple
+        alone."""
         if want.special:
             return way(want)
         keys = [(name, fit, want.wish.may_spread) for fit in want.fits]

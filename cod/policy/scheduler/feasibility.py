@@ -36,7 +36,7 @@ def _of_template(document: str, attributes: str) -> Lacking:
 
 
 def lacking(wanted: str, document: str, attributes: str) -> Lacking:
-    """What keeps nodes with those canonical attributes from a tuple that wants `wanted`, with that template."""
+    """Return what keeps nodes with those canonical attributes from a tuple that wants `wanted`, with that template."""
     return _satisfies(wanted, attributes) + _of_template(document, attributes)
 
 
@@ -63,7 +63,7 @@ class Fit:
     roomy: dict[int, int] = field(default_factory=dict)
 
     def in_blocks_of(self, count: int) -> int:
-        """Nodes that are in eligible blocks large enough for `count`."""
+        """Return nodes that are in eligible blocks large enough for `count`."""
         if count not in self.roomy:
             self.roomy[count] = sum(size for size in self.blocks.values() if size >= count)
         return self.roomy[count]
@@ -102,15 +102,15 @@ class Fitting:
         return (kind for kinds in self._by_type.values() for kind in kinds)
 
     def has(self, type_id: int) -> bool:
-        """Has the site any nodes of the type?"""
+        """Return whether the site has any nodes of the type."""
         return self._known[type_id] > 0
 
     def name(self, type_id: int) -> str:
-        """The type's name."""
+        """Return the type's name."""
         return self._snapshot.types[type_id].name
 
     def fit(self, one: RequestTuple, subnet: str) -> Fit:
-        """What would do for a tuple of a request whose vcluster is in `subnet`."""
+        """Return what would do for a tuple of a request whose vcluster is in `subnet`."""
         asked = one.attributes, one.template_id
         if asked not in self._eligible:
             self._eligible[asked] = tuple(sorted(type_id for type_id, why in self.lacks(one).items() if not why))
@@ -120,7 +120,7 @@ class Fitting:
         return self._fits[key]
 
     def lacks(self, one: RequestTuple) -> Mapping[int, Lacking]:
-        """By type of the site, what it lacks for a tuple: nothing where it is eligible."""
+        """Return by type of the site what it lacks for a tuple: nothing where it is eligible."""
         key = one.attributes, one.template_id
         if key not in self._lacks:
             document = self._snapshot.templates[one.template_id]
@@ -145,7 +145,7 @@ class Fitting:
     # ------------------------------------------------------------ what a vcluster could ever get
 
     def others(self, wish: PendingRequest, fit: Fit) -> dict[Kind, int]:
-        """How many nodes each eligible block would have for the wish if nobody else held any."""
+        """Return how many nodes each eligible block would have for the wish if nobody else held any."""
         own = self._holdings.get(wish.vcluster_id, Counter[Kind]())
         return {kind: max(0, min(size - own[kind], self._of_type(kind.type, wish)))
                 for kind, size in fit.blocks.items()}

@@ -26,7 +26,7 @@ class Sum:
 
 
 def sums(snapshot: Snapshot, wish: PendingRequest, kinds: Set[Kind]) -> list[Sum]:
-    """By vcluster, without the wish's own."""
+    """Return the sums by vcluster, without the request's own."""
     found: dict[int, Sum] = {}
     for holding in snapshot.holdings:
         if holding.kind in kinds and holding.vcluster_id != wish.vcluster_id:
@@ -42,5 +42,5 @@ def sums(snapshot: Snapshot, wish: PendingRequest, kinds: Set[Kind]) -> list[Sum
 
 
 def earlier(one: float | None, other: float | None) -> float | None:
-    """Of two times, None being none."""
+    """Return the earlier of two times, None being none."""
     return min((time for time in (one, other) if time is not None), default=None)

@@ -93,24 +93,24 @@ class Inventory:
                 self.soon[holding.kind] += holding.count - gone
 
     def now_for(self, request_id: int) -> Mapping[Kind, int]:
-        """What that request can have now, by kind."""
+        """Return what that request can have now, by kind."""
         own = self.own.get(request_id)
         return self.free if own is None else _sum(self.free, own.free)
 
     def soon_for(self, request_id: int) -> Mapping[Kind, int]:
-        """What it can have now or when what is on its way is there."""
+        """Return what it can have now or when what is on its way is there."""
         own = self.own.get(request_id)
         return self.soon if own is None else _sum(self.soon, own.free, own.coming)
 
     def unused(self, request_id: int) -> Counter[Kind]:
-        """What is still to be given back for it and was not counted on by `keep`, by kind."""
+        """Return what is still to be given back for it and was not counted on by `keep`, by kind."""
         own = self.own.get(request_id)
         return Counter() if own is None else +own.taking
 
     # ------------------------------------------------------------ giving out
 
     def take(self, kind: Kind, count: int, request_id: int, wanted: Cache) -> list[tuple[FreeNodes, int]]:
-        """The `count` best free nodes of `kind` for a request that wants what `wanted` names."""
+        """Return the `count` best free nodes of `kind` for a request that wants what `wanted` names."""
         reserved = self._draw(kind, request_id, count, wanted)
         return reserved + self._draw(kind, 0, count - _count(reserved), wanted)
 
@@ -152,7 +152,8 @@ class Inventory:
         return free, coming, left - free - coming
 
     def until(self, end: float) -> dict[Kind, int]:
-        """What is held back that somebody may have who gives it back by `end`, with what is free of the same kinds."""
+        """Return what is held back that somebody may have who gives it back by `end`, with what is free of the same
+        kinds."""
         return {kind: self.free[kind] + held.free
                 for kind, held in self.held.items() if held.free and held.until >= end}
 
@@ -198,8 +199,8 @@ class Inventory:
 
 
 def _rank(lot: FreeNodes, wanted: Cache) -> tuple[object, ...]:
-    """Nodes that hold what is wanted first, then those awake; last come those that hold software of others, who may
-    want it again."""
+    """Return nodes that hold what is wanted first, then those awake; last come those that hold software of others, who
+    may want it again."""
     return lot.cache != wanted, lot.readiness, lot.cache is not None, lot.cache or ()
 
 

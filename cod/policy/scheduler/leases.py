@@ -67,7 +67,7 @@ def room(first: int, last: int) -> int:
 
 
 def victims(held: Iterable[Node], count: int) -> list[Node]:
-    """The nodes that a vcluster gives up when it shrinks by `count` and its owner names none.
+    """Return the nodes that a vcluster gives up when it shrinks by `count` and its owner names none.
 
     Those that do not run its software yet go first, then the newest members; names settle what is left.
     """
@@ -95,14 +95,14 @@ def warnings(snapshot: Snapshot, policy: Policy, now: float) -> tuple[tuple[int,
 
 
 def begun(seconds: float, policy: Policy) -> float | None:
-    """What counts as the last warning of a lease that begins, or is extended, with `seconds` to go: nobody has to be
-    warned of an end that was in sight from the beginning.
+    """Return what counts as the last warning of a lease that begins, or is extended, with `seconds` to go: nobody has
+    to be warned of an end that was in sight from the beginning.
     """
     return min((ahead for ahead in policy.lease_warnings if seconds <= ahead), default=None)
 
 
 def drains(snapshot: Snapshot, now: float) -> tuple[int, ...]:
-    """Vclusters whose lease has run out and that are not draining yet."""
+    """Return vclusters whose lease has run out and that are not draining yet."""
     return tuple(sorted(holder.id for holder in snapshot.holders.values()
                         if holder.drain_until is None and over(holder, now)))
 
@@ -114,10 +114,11 @@ def expired(snapshot: Snapshot, now: float) -> tuple[int, ...]:
 
 
 def overdue(snapshot: Snapshot, now: float) -> tuple[int, ...]:
-    """Reclaims of which something is open past their deadline."""
+    """Return reclaims of which something is open past their deadline."""
     return tuple(sorted(reclaim.id for reclaim in snapshot.reclaims if reclaim.open and reclaim.deadline <= now))
 
 
 def over(holder: Holder, now: float) -> bool:
-    """Has its lease run out? Then its nodes come back by themselves, and contention leaves them alone."""
+    """Return whether the holder's lease has run out. Then its nodes come back by themselves, and contention leaves them
+    alone."""
     return holder.drain_until is not None or (holder.expires_at is not None and holder.expires_at <= now)

@@ -63,5 +63,5 @@ class Placed:
             self._changed.pop()
 
     def cost_of(self, found: Found) -> float:
-        """Of all nodes of a place."""
+        """Return the cost of all nodes of a place."""
         return sum(self.costs(kind) * count for place in found.places for kind, count in place.items())

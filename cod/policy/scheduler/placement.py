@@ -48,21 +48,21 @@ class Want:
         return self.wish.tuples[0].count, self.fits[0]
 
     def demands(self) -> list[Demand]:
-        """Its tuples, each with the kinds that would do for it in the order in which they are tried."""
+        """Return its tuples, each with the kinds that would do for it in the order in which they are tried."""
         return [Demand(one.count, fit.kinds) for one, fit in zip(self.wish.tuples, self.fits, strict=True)]
 
     def anchored(self) -> list[Demand]:
-        """The same with its anchors first."""
+        """Return the same with its anchors first."""
         return [Demand(one.count, tuple(sorted(one.kinds, key=lambda kind: kind not in self.anchors)))
                 for one in self.demands()]
 
     def touches(self, found: Found) -> bool:
-        """Does it use any of what the wish has?"""
+        """Return whether it uses any of what the request has."""
         return any(not self.anchors.isdisjoint(place) for place in found.places)
 
 
 def at_once(want: Want, free: Mapping[Kind, int]) -> Found | None:
-    """In what is free: of the cheapest type the block with most free nodes."""
+    """Return a place in what is free: of the cheapest type the block with most free nodes."""
     if want.alone is None:
         return _together(want, _by_room(want, free), free)
     count, fit = want.alone
@@ -86,8 +86,8 @@ def _by_room(want: Want, free: Mapping[Kind, int]) -> list[Demand]:
 
 
 def later(want: Want, soon: Mapping[Kind, int], taking: Mapping[Kind, int], lenders: Candidates) -> Found | None:
-    """In what is on its way too; else with what is `taking`, still to be given back for it; else with what may be taken
-    beside that, from as low priorities as will do.
+    """Return a place in what is on its way too; else with what is `taking`, still to be given back for it; else with
+    what may be taken beside that, from as low priorities as will do.
 
     So nothing goes on being taken once there is enough without it, wherever. Where the wish has something reserved, of
     the ways of one sort the first that uses any of it comes before all others. The usual order of kinds is tried before
@@ -119,7 +119,8 @@ def _expecting(want: Want, soon: Mapping[Kind, int]) -> Iterator[Found]:
 
 
 def _given_back(want: Want, soon: Mapping[Kind, int], taking: Mapping[Kind, int]) -> Found | None:
-    """Who may be spread counts what there is everywhere first, so that no more is given back than is short."""
+    """Count first, for a request that may be spread, what there is everywhere, so that no more is given back than is
+    short."""
     if want.wish.may_spread:
         shares = fill(want.demands(), soon)
         left = Counter(dict(taking))
@@ -165,19 +166,19 @@ def _together(want: Want, demands: Sequence[Demand], room: Mapping[Kind, int]) -
 
 
 def _each_alone(want: Want, room: Mapping[Kind, int]) -> bool:
-    """Is there enough for each of its tuples by itself? A quick look before a long one."""
+    """Return whether there are enough nodes for each of its tuples by itself. A quick look before a long one."""
     return all(most(fit, room, want.wish.may_spread) >= one.count
                for one, fit in zip(want.wish.tuples, want.fits, strict=True))
 
 
 def most(fit: Fit, room: Mapping[Kind, int], may_spread: bool) -> int:
-    """What there is of all kinds that would do, or of the one that there is most of."""
+    """Return what there is of all kinds that would do, or of the one that there is most of."""
     rooms = [room[kind] for kind in fit.kinds]
     return sum(rooms) if may_spread else max(rooms, default=0)
 
 
 def with_loans(want: Want, soon: Mapping[Kind, int], lenders: Candidates) -> Mapping[Kind, int]:
-    """What there is when all that may be taken is taken, of the kinds that would do."""
+    """Return what there is when all that may be taken is taken, of the kinds that would do."""
     levels = lenders.levels(want.wish.priority)
     if not levels:
         return soon
@@ -200,7 +201,8 @@ class _Loans:
         return None
 
     def together(self, demands: Sequence[Demand], soon: Mapping[Kind, int], may_spread: bool) -> Found | None:
-        """Who may be spread takes what there is everywhere first: one block to itself is no reason to take more."""
+        """Take first, for a request that may be spread, what there is everywhere: one block to itself is no reason to
+        take more."""
         if may_spread and (found := self._spread(demands, soon)) is not None:
             return found
         self.give_all_back()
@@ -213,7 +215,7 @@ class _Loans:
         return None
 
     def _spread(self, demands: Sequence[Demand], soon: Mapping[Kind, int]) -> Found | None:
-        """All that is there or on its way first, only the rest is borrowed."""
+        """Return all that is there or on its way first, only the rest is borrowed."""
         shares = fill(demands, soon)
         for demand, share in zip(demands, shares, strict=True):
             for kind in demand.kinds:
@@ -240,7 +242,7 @@ class _Loans:
             self._lenders.give_back(self._made.pop())
 
     def _loans(self) -> list[Loan]:
-        """One for each vcluster and kind."""
+        """Return one for each vcluster and kind."""
         sums: Counter[tuple[int, Kind]] = Counter()
         for made in self._made:
             for loan in made:

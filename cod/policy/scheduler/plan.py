@@ -17,7 +17,7 @@ from cod.policy.scheduler.snapshot import FreeNodes, Plan, Snapshot
 
 
 def plan(snapshot: Snapshot, policy: Policy, energy: Energy, now: float) -> Plan:
-    """What the manager does about the site as it is in `snapshot`, at `now` (seconds since the epoch).
+    """Return what the manager does about the site as it is in `snapshot`, at `now` (seconds since the epoch).
 
     Waits are in it only when their reason has changed: planning again when nothing has changed gives an empty plan.
     """

@@ -57,7 +57,8 @@ def assigned_by(policy: Policy, now: float) -> tuple[float, dict[int, float]]:
 
 
 def fits(reclaim: Reclaim, node: Node) -> bool:
-    """Is the node of the kind that is taken? Nodes of one type have equal attributes: what one satisfies, all do."""
+    """Return whether the node is of the kind that is taken. Nodes of one type have equal attributes: what one
+    satisfies, all do."""
     return (node.type_id == reclaim.type_id and node.block_id == reclaim.block_id
             and reclaim.subnet in ("", node.subnet or ""))
 
@@ -92,11 +93,11 @@ class Candidates:
         return [level for level in self._levels if outranks(below, level)]
 
     def lends(self, vcluster_id: int, below: int) -> bool:
-        """Can that vcluster itself lose nodes to requests of priority `below`?"""
+        """Return whether that vcluster can lose nodes to requests of priority `below`."""
         return vcluster_id in self._kinds and outranks(below, self._priority[vcluster_id])
 
     def most(self, kind: Kind, level: int, but: int) -> int:
-        """How many nodes of `kind` all of priority `level` or lower can lose, except the vcluster `but`."""
+        """Return how many nodes of `kind` all of priority `level` or lower can lose, except the vcluster `but`."""
         key = kind, level
         if key not in self._most:
             self._most[key] = sum(count for _, count in self._able(kind, level))
@@ -137,5 +138,5 @@ class Candidates:
                 if self._priority[holder] <= level]
 
     def able(self, kind: Kind, holder: int) -> int:
-        """How many nodes of `kind` that vcluster can lose."""
+        """Return how many nodes of `kind` that vcluster can lose."""
         return min(self._mobile.get(kind, {}).get(holder, 0), self._surplus[holder])

@@ -71,7 +71,7 @@ def _would_do(placed: Placed, part: Part) -> tuple[Kind, ...]:
 
 
 def _share_out(placed: Placed, first: Kind, second: Kind) -> bool:
-    """As much as can be of what is in either goes to the first."""
+    """Share nodes out: as many as possible of what is in either go to the first."""
     before = [part for part in _parts(placed, first) if second in _would_do(placed, part)]
     after = [part for part in _parts(placed, second) if first in _would_do(placed, part)]
     placed.effort -= len(before) + len(after)
@@ -91,7 +91,8 @@ def _share_out(placed: Placed, first: Kind, second: Kind) -> bool:
 
 
 def _fullest(parts: Sequence[Part], room: int) -> list[Part]:
-    """Of all choices that there is room for the one with most nodes, of several that with the first of `parts`."""
+    """Return, of all choices that there is room for the one with most nodes, of several that with the first of
+    `parts`."""
     sums = [1]  # a bit for each number of nodes that the first so many parts can come to
     for part in parts:
         sums.append(sums[-1] | sums[-1] << part.nodes)
@@ -117,7 +118,7 @@ def _shift(placed: Placed, part: Part, new: Kind) -> None:
 
 
 def _dear(placed: Placed) -> list[Part]:
-    """All that has a place, the dearest requests first."""
+    """Return all that has a place, the dearest requests first."""
     order = sorted(placed.found, key=lambda one: (-placed.cost_of(placed.found[one][1]), one))
     return [Part(one, position, kind, nodes) for one in order
             for position, place in enumerate(placed.found[one][1].places) for kind, nodes in sorted(place.items())]

@@ -20,7 +20,8 @@ OTHERS = "a vcluster of another group"
 
 
 def supposed(snapshot: Snapshot, wish: PendingRequest, floor: int, documents: Mapping[int, str]) -> Snapshot:
-    """The site, if `wish` waited in it, too. `floor`: the size of its vcluster; `documents` of its templates, by id."""
+    """Return the site, if `wish` waited in it, too. `floor`: the size of its vcluster; `documents` of its templates, by
+    id."""
     holders = snapshot.holders
     if wish.vcluster_id not in holders:
         holders = {**holders, wish.vcluster_id: Holder(wish.vcluster_id, "", wish.priority, 0, floor)}
@@ -29,7 +30,7 @@ def supposed(snapshot: Snapshot, wish: PendingRequest, floor: int, documents: Ma
 
 
 def masked(snapshot: Snapshot, hidden: Set[int]) -> Snapshot:
-    """The site, for somebody from whom the vclusters with these ids are hidden: their names are not in it."""
+    """Return the site, for somebody from whom the vclusters with these ids are hidden: their names are not in it."""
     if not hidden:
         return snapshot
     holders = {each: replace(holder, name=OTHERS) if each in hidden else holder
@@ -67,8 +68,8 @@ def remedies(snapshot: Snapshot, wish: PendingRequest, room: int) -> tuple[Remed
 
 
 def expected(found: Explanation, now: float) -> float | None:
-    """When there will be nodes enough, as far as leases, reclaims and immunity tell; None: they do not. Requests that
-    go before it are not looked at, nor is whether the nodes are in one block."""
+    """Return when there will be nodes enough, as far as leases, reclaims and immunity tell; None: they do not. Requests
+    that go before it are not looked at, nor is whether the nodes are in one block."""
     if found.code == "granted":
         return now
     if found.code == "impossible":

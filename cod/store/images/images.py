@@ -25,12 +25,12 @@ def _images(tx: Tx, query: Select[Any]) -> list[Image]:
 
 
 def get(tx: Tx, image_id: int) -> Image | None:
-    """The image with that id."""
+    """Return the image with that id."""
     return next(iter(_images(tx, select(*COLUMNS).where(_c.id == image_id))), None)
 
 
 def named(tx: Tx, names: Collection[str], *, lock: bool = False) -> dict[str, Image]:
-    """The images that have one of these full names, by name. `lock`: they stay as they are until the commit."""
+    """Return the images that have one of these full names, by name. `lock`: they stay as they are until the commit."""
     query = select(*COLUMNS).where(_c.name.in_(names))
     return {image.name: image for image in _images(tx, query.with_for_update() if lock else query)}
 
@@ -58,12 +58,12 @@ def meant_by(tx: Tx, names: Mapping[str, Collection[str]], *, lock: bool = False
 
 
 def every(tx: Tx, groups: frozenset[int] | None = None) -> list[Image]:
-    """Images by name, of these groups and the site's (None: all)."""
+    """Return images by name, of these groups and the site's (None: all)."""
     return _images(tx, select(*COLUMNS).where(*theirs_or_shared(_c.group_id, groups)).order_by(_c.name))
 
 
 def waiting(tx: Tx) -> list[Image]:
-    """The images that are yet to be taken in, the oldest first."""
+    """Return the images that are yet to be taken in, the oldest first."""
     return _images(tx, select(*COLUMNS).where(_c.state == "ingesting").order_by(_c.created_at, _c.id))
 
 
@@ -88,18 +88,19 @@ def make_room(tx: Tx, name: str, owner: int | None) -> None:
 
 
 def sources(tx: Tx) -> set[str]:
-    """The files that are yet to be taken in."""
+    """Return the files that are yet to be taken in."""
     return set(tx.scalars(select(_c.source).where(_c.source != "")))
 
 
 def digests(tx: Tx) -> set[str]:
-    """The folders that are needed: the digests of all images that are ready, and of captures that are about to be."""
+    """Return the folders that are needed: the digests of all images that are ready, and of captures that are about to
+    be."""
     coming = select(t.captures.c.digest).where(t.captures.c.digest != "", t.captures.c.state.in_(_UNDER_WAY))
     return {digest for query in (select(_c.digest).where(_c.state == "ready"), coming) for digest in tx.scalars(query)}
 
 
 def add(tx: Tx, **columns: Any) -> Image:
-    """A new row; `columns` as in the table."""
+    """Return a new row; `columns` as in the table."""
     added = tx.execute(insert(t.images).values(**columns)).inserted_primary_key
     image = get(tx, added[0]) if added else None
     assert image is not None

@@ -24,12 +24,12 @@ COLUMNS = [_c[f.name] for f in fields(Template)]
 
 
 def get(tx: Tx, template_id: int) -> Template | None:
-    """The revision with that id."""
+    """Return the revision with that id."""
     return _one(tx, select(*COLUMNS).where(_c.id == template_id))
 
 
 def find(tx: Tx, name: str) -> Template | None:
-    """The template that a full name (its newest revision that is not retired) or 'name@revision' names."""
+    """Return the template that a full name (its newest revision that is not retired) or 'name@revision' names."""
     own, at, revision = name.partition("@")
     query = select(*COLUMNS).where(_c.name == own)
     if at:
@@ -55,7 +55,7 @@ def usable(tx: Tx, name: str, group_id: int, field: str = "template") -> Templat
 
 
 def documents(tx: Tx, template_ids: Iterable[int]) -> dict[int, str]:
-    """The documents of those revisions by id."""
+    """Return the documents of those revisions by id."""
     return {row[0]: row[1] for row in tx.execute(select(_c.id, _c.document).where(_c.id.in_(list(template_ids))))}
 
 
@@ -104,27 +104,27 @@ def _inserted(document: str, inner: str) -> str:
 
 
 def newest(tx: Tx, only: frozenset[int] | None = None) -> list[Template]:
-    """The newest revision that is not retired of every template of these groups and of the site (None: of all), by
-    name."""
+    """Return the newest revision that is not retired of every template of these groups and of the site (None: of all),
+    by name."""
     found = {row.name: row for row in live(tx, only)}
     return [found[name] for name in sorted(found)]
 
 
 def live(tx: Tx, only: frozenset[int] | None = None) -> list[Template]:
-    """Every revision that is not retired, by name, then revision; of whom, as in `newest`."""
+    """Return every revision that is not retired, by name, then revision; of whom, as in `newest`."""
     seen = theirs_or_shared(_c.group_id, only)
     query = select(*COLUMNS).where(_c.retired_at.is_(None), *seen).order_by(_c.name, _c.revision)
     return [Template(*row) for row in tx.execute(query)]
 
 
 def revisions(tx: Tx, name: str, *, lock: bool = False) -> list[Template]:
-    """Every revision of the template with that full name, retired ones too, oldest first."""
+    """Return every revision of the template with that full name, retired ones too, oldest first."""
     query = select(*COLUMNS).where(_c.name == name).order_by(_c.revision)
     return [Template(*row) for row in tx.execute(query.with_for_update() if lock else query)]
 
 
 def add(tx: Tx, **columns: Any) -> Template:
-    """A new revision; `columns` as in the table. The unique (name, revision) settles a race."""
+    """Return a new revision; `columns` as in the table. The unique (name, revision) settles a race."""
     added = tx.execute(insert(t.config_templates).values(**columns)).inserted_primary_key
     template = get(tx, added[0]) if added else None
     assert template is not None
@@ -148,7 +148,8 @@ def retire(tx: Tx, template_id: int, now: float) -> None:
 
 
 def in_use(tx: Tx) -> set[int]:
-    """Ids of the revisions that a vcluster that has not ended, one of its nodes, or a waiting request uses."""
+    """Return the ids of the revisions that a vcluster that has not ended, one of its nodes, or a waiting request
+    uses."""
     v, q = t.vclusters.c, t.request_tuples.c
     queries = (
         select(v.template_id).where(v.state != VclusterState.ENDED),

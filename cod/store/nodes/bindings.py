@@ -37,7 +37,8 @@ def _read(tx: Tx, query: Select[Any]) -> list[Binding]:
 
 
 def of_mac(tx: Tx, mac: str, address: str, now: float) -> Binding | None:
-    """The binding that lets a machine at `address` speak as `mac`: it is bound to that MAC now, or there is none."""
+    """Return the binding that lets a machine at `address` speak as `mac`: it is bound to that MAC now, or there is
+    none."""
     try:
         number = ipv4(address)
     except OSError:
@@ -47,7 +48,8 @@ def of_mac(tx: Tx, mac: str, address: str, now: float) -> Binding | None:
 
 
 def mac_at(tx: Tx, address: str) -> str | None:
-    """The client that was last given that address, which nobody else has been given since; None: there is none."""
+    """Return the client that was last given that address, which nobody else has been given since; None: there is
+    none."""
     try:
         number = ipv4(address)
     except OSError:
@@ -56,12 +58,13 @@ def mac_at(tx: Tx, address: str) -> str | None:
 
 
 def of_node(tx: Tx, node_id: int) -> list[Binding]:
-    """The node's bindings, by address."""
+    """Return the node's bindings, by address."""
     return _read(tx, SELECT.where(_b.node_id == node_id).order_by(_b.address))
 
 
 def of_systems(tx: Tx, node_ids: Collection[int]) -> list[Binding]:
-    """The operating systems' bindings of those nodes: in state bound, if they asked for them in their present boot."""
+    """Return the operating systems' bindings of those nodes: in state bound, if they asked for them in their present
+    boot."""
     if not node_ids:
         return []
     return _read(tx, SELECT.where(
@@ -69,7 +72,7 @@ def of_systems(tx: Tx, node_ids: Collection[int]) -> list[Binding]:
 
 
 def taken(tx: Tx, first: int, last: int, now: float) -> set[int]:
-    """Addresses of a range that nobody may be given now."""
+    """Return addresses of a range that nobody may be given now."""
     return set(tx.scalars(select(_b.address).where(_b.address.between(first, last), _b.expires_at > now)))
 
 
@@ -116,7 +119,7 @@ def reserve(tx: Tx, node: Node, mac: str, vcluster: Vcluster, hostname: str, now
 
 
 def _free(tx: Tx, block: range, now: float) -> int | None:
-    """The block's first address that is free; else the one whose system has been gone for longest."""
+    """Return the block's first address that is free; else the one whose system has been gone for longest."""
     there = {row.address: row for row in
              _read(tx, SELECT.where(_b.address.between(block[0], block[-1])).with_for_update())}
     usable = [address for address in block if address & 0xFF not in (0, 0xFF)]

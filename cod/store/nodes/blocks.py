@@ -18,30 +18,30 @@ PART = 1000  # nodes that are read at a time
 
 
 def ensure(tx: Tx, name: str) -> int:
-    """The id of the block with that name, made now if need be."""
+    """Return the id of the block with that name, made now if need be."""
     found = by_name(tx, name)
     return add(tx, name) if found is None else found
 
 
 def add(tx: Tx, name: str) -> int:
-    """A new block; returns its id."""
+    """Return a new block; returns its id."""
     return new_id(tx.execute(insert(t.node_blocks).values(name=name)))
 
 
 def by_name(tx: Tx, name: str, *, lock: bool = False) -> int | None:
-    """The id of the block with that name; with `lock`, nobody else changes it until this transaction ends."""
+    """Return the id of the block with that name; with `lock`, nobody else changes it until this transaction ends."""
     query = select(_b.id).where(_b.name == name)
     found = tx.scalar(query.with_for_update() if lock else query)
     return None if found is None else int(found)
 
 
 def names(tx: Tx) -> dict[int, str]:
-    """The names of all blocks, by id."""
+    """Return the names of all blocks, by id."""
     return {row[0]: row[1] for row in tx.execute(select(_b.id, _b.name))}
 
 
 def types(tx: Tx, block_id: int | None = None) -> dict[int, dict[str, int]]:
-    """How many nodes of each type (by name; '' for none yet) are in each block, or in the one that is named."""
+    """Return how many nodes of each type (by name; '' for none yet) are in each block, or in the one that is named."""
     query = (
         select(_n.block_id, func.coalesce(t.node_types.c.name, ""), func.count()).select_from(t.nodes)
         .outerjoin(t.node_types, _n.type_id == t.node_types.c.id).group_by(_n.block_id, t.node_types.c.name)
@@ -78,7 +78,7 @@ class Member(NamedTuple):
 
 
 def members(tx: Tx) -> list[Member]:
-    """Every node of the site, by name."""
+    """Return every node of the site, by name."""
     return [Member(*row) for row in tx.execute(select(_n.id, _n.name, _n.block_id).order_by(_n.name))]
 
 
@@ -95,7 +95,7 @@ class Seen(NamedTuple):
 
 
 def seen(tx: Tx) -> Iterator[Seen]:
-    """Every node of the site but the retired, by id."""
+    """Yield every node of the site but the retired, by id."""
     told = case((_n.attributes.like("%<neighbour %"), _n.attributes))
     query = select(_n.id, _n.name, _n.block_id, _n.relay, _n.circuit, _n.remote, _n.boot_mac, told)
     query = query.where(_n.state != NodeState.RETIRED).order_by(_n.id).limit(PART)

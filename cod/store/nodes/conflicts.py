@@ -27,7 +27,7 @@ def add(
 def seen_since(
     tx: Tx, kind: str, since: float, *, subnet: str | None = None, mac: str | None = None, about: str | None = None
 ) -> bool:
-    """Was such a conflict recorded after `since`? Keeps a storm of the same trouble to one row."""
+    """Return whether such a conflict was recorded after `since`. Keeps a storm of the same trouble to one row."""
     query = select(_c.id).where(_c.kind == kind, _c.at > since).limit(1)
     wanted = {_c.subnet: subnet, _c.mac: mac, _c.about: about}
     return tx.scalar(query.where(*(column == value for column, value in wanted.items() if value))) is not None
@@ -39,7 +39,7 @@ def count_since(tx: Tx, kind: str, since: float) -> int:
 
 
 def every(tx: Tx, limit: int = 200, *, macs: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """The newest conflicts first, as dictionaries of the table's columns; with `macs`, those about them."""
+    """Return the newest conflicts first, as dictionaries of the table's columns; with `macs`, those about them."""
     query = select(t.conflicts).order_by(_c.id.desc()).limit(limit)
     if macs is not None:
         query = query.where(_c.mac.in_(macs))

@@ -59,7 +59,7 @@ def heard(tx: Tx, heard_: Sequence[DhcpClient]) -> None:
 
 
 def probes(mac: str, pool: range, count: int) -> list[int]:
-    """The first addresses of `pool` to try for `mac`."""
+    """Return the first addresses of `pool` to try for `mac`."""
     number = int.from_bytes(hashlib.blake2b(mac.encode(), digest_size=8).digest(), "big")
     size = len(pool)
     start, stride = number % size, 1 + (number >> 32) % max(size - 1, 1)
@@ -91,7 +91,7 @@ class BindingBatch:
         self._stored.update((row.address, _key(row)) for row in found.values())
 
     def get(self, mac: str, kind: str, subnet: str) -> Binding | None:
-        """The client's binding, also when it has expired."""
+        """Return the client's binding, also when it has expired."""
         return self._of.get((mac, kind, subnet))
 
     def look(self, addresses: Iterable[int]) -> None:
@@ -104,7 +104,7 @@ class BindingBatch:
             self._at.update((row.address, row) for row in found)
 
     def free(self, mac: str, pool: range, avoid: frozenset[int], now: float, yielding: float) -> int | None:
-        """An address of `pool` that may be lent to `mac` now; None when there is none.
+        """Return an address of `pool` that may be lent to `mac` now; None when there is none.
 
         yielding  where none is free, the binding of a machine that never reported gives way if it ends before this
                   time; then an address that was declined

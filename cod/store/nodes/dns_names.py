@@ -17,12 +17,12 @@ _MEMBERS = (
 
 
 def vclusters(tx: Tx, names: Collection[str]) -> set[str]:
-    """Those of the names that are of vclusters which have not ended."""
+    """Return those of the names that are of vclusters which have not ended."""
     return set(tx.scalars(select(_v.live_name).where(_v.live_name.in_(names)))) if names else set()
 
 
 def hosts(tx: Tx, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """Address of each (hostname, vcluster) that there is."""
+    """Return address of each (hostname, vcluster) that there is."""
     if not pairs:
         return {}
     wanted = or_(*(and_(_n.hostname == host, _v.live_name == vcluster) for host, vcluster in pairs))

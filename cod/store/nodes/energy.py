@@ -22,7 +22,7 @@ _SUMS = (func.sum(_e.seconds), func.sum(_e.joules), func.sum(_e.always_on))
 
 
 def nodes(tx: Tx) -> list[Any]:
-    """Nodes that have a type: rows (state, type_id, their holder's group or 0, how many)."""
+    """Return nodes that have a type: rows (state, type_id, their holder's group or 0, how many)."""
     own = (select(_n.vcluster_id, _n.state, _n.type_id, func.count().label("nodes")).where(_n.type_id.is_not(None))
            .group_by(_n.vcluster_id, _n.state, _n.type_id).subquery())
     group = func.coalesce(t.vclusters.c.group_id, 0)
@@ -33,14 +33,16 @@ def nodes(tx: Tx) -> list[Any]:
 
 
 def measured(tx: Tx, since: float) -> list[Any]:
-    """What BMCs measure, of nodes in their state since `since` or longer: rows (type_id, state, watts, nodes)."""
+    """Return what BMCs measure, of nodes in their state since `since` or longer: rows (type_id, state, watts,
+    nodes)."""
     query = select(_n.type_id, _n.state, func.sum(_n.watts), func.count())
     steady = query.where(_n.watts.is_not(None), _n.type_id.is_not(None), _n.since <= since)
     return [tuple(row) for row in tx.execute(steady.group_by(_n.type_id, _n.state))]
 
 
 def reserve(tx: Tx) -> dict[tuple[int, str], int]:
-    """How many free nodes of each type are 'warm', 'cold', or 'waking' (clean, and on their way to the trampoline)."""
+    """Return how many free nodes of each type are 'warm', 'cold', or 'waking' (clean, and on their way to the
+    trampoline)."""
     names = {NodeState.INACTIVE: "warm", NodeState.OFF: "cold", NodeState.TRAMPOLINE: "waking"}
     query = select(_n.type_id, _n.state, func.count()).where(
         _n.vcluster_id.is_(None), _n.released == 0, _n.type_id.is_not(None), _n.state.in_(names),
@@ -87,8 +89,8 @@ def fold(tx: Tx, group_id: int, into: int) -> None:
 
 
 def sums(tx: Tx, first: int, last: int, by: str, groups: frozenset[int] | None = None) -> list[Any]:
-    """The accounts of the days `first` to `last`: rows (key, seconds, joules, always_on) by 'group', 'type' or 'day';
-    of these groups (None: all, and the reserve).
+    """Return the accounts of the days `first` to `last`: rows (key, seconds, joules, always_on) by 'group', 'type' or
+    'day'; of these groups (None: all, and the reserve).
 
     The key is a group's name (None: the reserve), a type's, '(deleted)', or a day; rows are in its order.
     """

@@ -38,13 +38,13 @@ def due(tx: Tx, now: float, limit: int, passing_over: Collection[str] = ()) -> l
 
 
 def of_node(tx: Tx, node_id: int, limit: int) -> list[PowerAction]:
-    """The node's newest wishes, the newest first."""
+    """Return the node's newest wishes, the newest first."""
     query = select(*_COLUMNS).where(_a.node_id == node_id).order_by(_a.id.desc()).limit(limit)
     return [PowerAction(*row) for row in tx.execute(query)]
 
 
 def newest(tx: Tx, node_id: int) -> int | None:
-    """Id of the node's newest open wish."""
+    """Return the id of the node's newest open wish."""
     found: int | None = tx.scalar(select(func.max(_a.id)).where(_a.node_id == node_id, _a.done_at.is_(None)))
     return found
 
@@ -68,17 +68,19 @@ def shorten(tx: Tx, server: str, until: float) -> None:
 
 
 def close(tx: Tx, action: PowerAction, now: float, error: str = "") -> bool:
-    """The wish is finished, dropped or given up (`error` says why); False when `action`'s claim is no longer valid."""
+    """Close a power command that is finished, dropped or given up (`error` says why); False when `action`'s claim is no
+    longer valid."""
     return _set(tx, action, done_at=now, error=error)
 
 
 def again(tx: Tx, action: PowerAction, next_at: float, error: str, stage: int) -> bool:
-    """The attempt failed: try again at `next_at`, in `stage`; False when `action`'s claim is no longer valid."""
+    """Note that the attempt failed: try again at `next_at`, in `stage`; False when `action`'s claim is no longer
+    valid."""
     return _set(tx, action, next_at=next_at, error=error, stage=stage)
 
 
 def trouble(tx: Tx, node: Node) -> str:
-    """What is wrong with the newest wish of the node's generation; '' when nothing is, or nothing was wished."""
+    """Return what is wrong with the newest wish of the node's generation; '' when nothing is, or nothing was wished."""
     query = select(_a.error).where(_a.node_id == node.id, _a.generation == node.generation).order_by(_a.id.desc())
     return tx.scalar(query.limit(1)) or ""
 
@@ -91,7 +93,7 @@ def prune(tx: Tx, before: float, limit: int) -> int:
 
 
 def measured(tx: Tx, drivers: Collection[str], after: int, limit: int) -> list[Node]:
-    """Nodes of those drivers that are part of the site, with ids above `after`, by id."""
+    """Return nodes of those drivers that are part of the site, with ids above `after`, by id."""
     n = t.nodes.c
     query = select(*nodes.COLUMNS).where(
         n.id > after, n.power_driver.in_(list(drivers)), n.state != NodeState.RETIRED).order_by(n.id).limit(limit)
@@ -99,7 +101,7 @@ def measured(tx: Tx, drivers: Collection[str], after: int, limit: int) -> list[N
 
 
 def count_measured(tx: Tx, drivers: Collection[str]) -> int:
-    """How many nodes those drivers have, as `measured` lists them."""
+    """Return how many nodes those drivers have, as `measured` lists them."""
     n = t.nodes.c
     query = select(func.count()).where(n.power_driver.in_(list(drivers)), n.state != NodeState.RETIRED)
     return tx.scalar(query) or 0

@@ -16,13 +16,13 @@ _SELECT = select(*(_s[name] for name in _NAMES))
 
 
 def get(tx: Tx, secret_id: str) -> BootSecret | None:
-    """The verifier with that public name, expired or not."""
+    """Return the verifier with that public name, expired or not."""
     row = tx.execute(_SELECT.where(_s.id == secret_id)).one_or_none()
     return BootSecret(*row) if row else None
 
 
 def of_mac(tx: Tx, mac: str) -> list[BootSecret]:
-    """All verifiers of a machine, the last to expire first."""
+    """Return all verifiers of a machine, the last to expire first."""
     query = _SELECT.where(_s.mac == mac).order_by(_s.expires_at.desc(), _s.id)
     return [BootSecret(*row) for row in tx.execute(query)]
 

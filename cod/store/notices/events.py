@@ -14,13 +14,13 @@ from cod.store.engine import Tx
 
 
 def last_event(tx: Tx) -> int:
-    """Id of the newest row of the history; 0 when there is none."""
+    """Return the id of the newest row of the history; 0 when there is none."""
     return tx.scalar(select(func.max(t.node_history.c.id))) or 0
 
 
 def events(tx: Tx, after: int, limit: int = 500) -> list[Mapping[str, Any]]:
-    """Transitions with ids after `after`, oldest first: the history's columns, with `node` and `vcluster` by name, the
-    holder's `group_id` and the `left_group_id` of who held it before."""
+    """Return transitions with ids after `after`, oldest first: the history's columns, with `node` and `vcluster` by
+    name, the holder's `group_id` and the `left_group_id` of who held it before."""
     h, before, held = t.node_history, t.node_history.alias(), t.vclusters.alias()
     left = (
         select(held.c.group_id).select_from(before).outerjoin(held, before.c.vcluster_id == held.c.id)
@@ -37,7 +37,7 @@ def events(tx: Tx, after: int, limit: int = 500) -> list[Mapping[str, Any]]:
 
 
 def progress(tx: Tx) -> list[Mapping[str, Any]]:
-    """How far the nodes are whose disks are being written or read now, and their holders' `group_id`."""
+    """Return how far the nodes are whose disks are being written or read now, and their holders' `group_id`."""
     n = t.nodes
     query = select(
         n.c.name.label("node"), n.c.state, n.c.progress_done.label("done"), n.c.progress_total.label("total"),

@@ -26,14 +26,14 @@ _INVITATION = [_i[field.name] for field in fields(VcmInvitation)]
 
 
 def get(tx: Tx, vcluster_id: int, *, lock: bool = False) -> Vcm | None:
-    """The vcluster's VCM."""
+    """Return the vcluster's VCM."""
     query = select(*_COLUMNS).where(_v.vcluster_id == vcluster_id)
     row = tx.execute(query.with_for_update() if lock else query).one_or_none()
     return Vcm(*row) if row else None
 
 
 def runs_on(tx: Tx, vcluster_id: int, hostname: str | None) -> bool:
-    """Does the vcluster's VCM run on its node of that name?"""
+    """Return whether the vcluster's VCM runs on its node of that name."""
     return tx.scalar(select(_v.vcluster_id).where(_v.vcluster_id == vcluster_id, _v.head == hostname)) is not None
 
 
@@ -85,13 +85,13 @@ def succeed(tx: Tx, vcm: Vcm) -> Vcm:
 
 
 def _shows(serial: str, ends_at: float | None) -> dict[str, Any]:
-    """What is so where that is the certificate which it is to show."""
+    """Return what is so where that is the certificate which it is to show."""
     return {"serial": serial, "ends_at": ends_at, "next_serial": None, "next_ends_at": None, "warned_at": None}
 
 
 def ending(tx: Tx, now: float, near: float, limit: int) -> list[int]:
-    """Vclusters whose VCMs' certificates end within `near` seconds, or have ended, and that were not told so, the first
-    to end first."""
+    """Return vclusters whose VCMs' certificates end within `near` seconds, or have ended, and that were not told so,
+    the first to end first."""
     has_ended_since = and_(_v.ends_at <= now, _v.warned_at < _v.ends_at)
     query = select(_v.vcluster_id).where(_v.ends_at <= now + near, or_(_v.warned_at.is_(None), has_ended_since))
     return list(tx.scalars(query.order_by(_v.ends_at).limit(limit)))
@@ -113,7 +113,7 @@ def invite(tx: Tx, vcm: Vcm, *, node_id: int, digest: str, expires_at: float) ->
 
 
 def invitation(tx: Tx, vcluster_id: int) -> VcmInvitation | None:
-    """The one that was given out last."""
+    """Return the one that was given out last."""
     row = tx.execute(select(*_INVITATION).where(_i.vcluster_id == vcluster_id)).one_or_none()
     return VcmInvitation(*row) if row else None
 
@@ -142,8 +142,8 @@ def owe(tx: Tx, vcluster_id: int, verb: str, body: Mapping[str, Any], now: float
 
 
 def owed(tx: Tx, after: Mapping[int, int], limit: int = 100, most: int = 1000) -> list[Owed]:
-    """Messages for those vclusters, each after a sequence number, in order; at most `limit` for each, and not many more
-    than `most` in all."""
+    """Return messages for those vclusters, each after a sequence number, in order; at most `limit` for each, and not
+    many more than `most` in all."""
     found: list[Owed] = []
     for vcluster_id, sequence in after.items():
         if len(found) >= most:
@@ -155,7 +155,7 @@ def owed(tx: Tx, after: Mapping[int, int], limit: int = 100, most: int = 1000) -
 
 
 def untold(tx: Tx, vcluster_id: int) -> set[str]:
-    """Nodes (the site's names) whose grants the vcluster's VCM has not acknowledged: it cannot mean them yet."""
+    """Return nodes (the site's names) whose grants the vcluster's VCM has not acknowledged: it cannot mean them yet."""
     query = select(_o.body).where(_o.vcluster_id == vcluster_id, _o.verb == "grant")
     return {member["node"] for body in tx.scalars(query) for member in json.loads(body)["members"]}
 
@@ -167,8 +167,8 @@ def heads(tx: Tx, server: str) -> dict[int, tuple[int, int]]:
 
 
 def progress(tx: Tx, server: str) -> list[tuple[int, str, str, int, int]]:
-    """How far disks are written: (vcluster, the node's name, its state, bytes done, bytes in all), for the VCMs whose
-    connections that server holds."""
+    """Return how far disks are written: (vcluster, the node's name, its state, bytes done, bytes in all), for the VCMs
+    whose connections that server holds."""
     n = t.nodes.c
     query = (select(_v.vcluster_id, n.name, n.state, n.progress_done, n.progress_total)
              .join_from(t.vcms, t.nodes, n.vcluster_id == _v.vcluster_id)
@@ -187,8 +187,8 @@ def acknowledge(tx: Tx, vcluster_id: int, sequence: int) -> None:
 
 
 def members(tx: Tx, node_ids: Sequence[int], *, attributes: bool = False) -> list[dict[str, Any]]:
-    """Nodes as their VCM sees them, by hostname; the first of each type with the type's `attributes`, if those are
-    wanted: a grant of thousands has to fit into a message."""
+    """Return nodes as their VCM sees them, by hostname; the first of each type with the type's `attributes`, if those
+    are wanted: a grant of thousands has to fit into a message."""
     n, c, y = t.nodes.c, t.config_templates.c, t.node_types.c
     found: list[dict[str, Any]] = []
     for part in slices(node_ids):
@@ -212,7 +212,7 @@ def members(tx: Tx, node_ids: Sequence[int], *, attributes: bool = False) -> lis
 
 
 def addresses(tx: Tx, node_ids: Sequence[int]) -> Mapping[int, str]:
-    """Where the systems of those nodes are, by node: their own addresses in their vclusters."""
+    """Return where the systems of those nodes are, by node: their own addresses in their vclusters."""
     b = t.bindings.c
     query = select(b.node_id, b.address).where(and_(b.node_id.in_(node_ids), b.kind == "vcluster"))
     return {row[0]: dotted(row[1]) for row in tx.execute(query)}

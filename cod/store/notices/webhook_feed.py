@@ -30,7 +30,7 @@ class Happened(NamedTuple):
 
 
 def readers(tx: Tx) -> dict[str, list[Group]]:
-    """Which groups have which of `KINDS` posted."""
+    """Return which groups have which of `KINDS` posted."""
     told = [group for group in groups.every(tx) if group.webhook and group.events != ("notices",)]
     return {kind: [group for group in told if kind in group.events] for kind in KINDS}
 
@@ -48,7 +48,7 @@ def begin(tx: Tx, kind: str) -> None:
 
 
 def move(tx: Tx, kind: str, before: int, after: int) -> bool:
-    """It was posted up to that row; False when another server has moved the mark meanwhile."""
+    """Move the mark to the row that was posted last; False when another server has moved the mark meanwhile."""
     return watermarks.move(tx, _name(kind), float(before), float(after))
 
 
@@ -65,7 +65,7 @@ _TABLES: dict[str, Table] = {"vclusters": t.vcluster_history, "nodes": t.node_hi
 
 
 def happened(tx: Tx, kind: str, after: int, now: float) -> list[Happened]:
-    """What happened since, oldest first."""
+    """Return what happened since, oldest first."""
     rows = _nodes(tx, after) if kind == "nodes" else _vclusters(tx, after)
     settled = []
     for row in rows:
@@ -102,7 +102,7 @@ _NODE_EVENT = ("id", "at", "node", "event", "from_state", "to_state", "vcluster"
 
 
 def _told(row: Any, group_left: int | None, left: str | None) -> dict[int, dict[str, Any]]:
-    """What its holder's group is told, and what the group is told that it leaves: nothing of each other."""
+    """Return what its holder's group is told, and what the group is told that it leaves: nothing of each other."""
     event = dict(zip(_NODE_EVENT, row[2:10], strict=True)) | {"left": None}
     told = {} if row[0] is None else {row[0]: event}
     if group_left is None or row[1] == row[10]:
@@ -114,7 +114,7 @@ def _told(row: Any, group_left: int | None, left: str | None) -> dict[int, dict[
 
 
 def _left() -> ColumnElement[Any]:
-    """The vcluster that held the node before that row."""
+    """Return the vcluster that held the node before that row."""
     h, before = t.node_history.c, t.node_history.alias()
     query = select(before.c.vcluster_id).where(before.c.node_id == h.node_id, before.c.id < h.id)
     return query.order_by(before.c.id.desc()).limit(1).correlate(t.node_history).scalar_subquery()

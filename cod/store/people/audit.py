@@ -38,7 +38,7 @@ def every(
     actor: str | None = None, action: str | None = None, thing: str | None = None, since: float | None = None,
     until: float | None = None,
 ) -> Listed[AuditRow]:
-    """A part of the rows, the newest first; of those `groups` alone (None: all, the site's too).
+    """Return a part of the rows, the newest first; of those `groups` alone (None: all, the site's too).
 
     actor   exactly, or without its kind: 'carla' finds 'user:carla'; thing: exactly
     action  its first words; since, until: seconds since the epoch
@@ -65,7 +65,7 @@ def disown(tx: Tx, group_id: int) -> None:
 
 
 def was_deleted(tx: Tx, user: str) -> bool:
-    """Is there a row of a user of that name who was deleted?"""
+    """Return whether there is a row of a user of that name who was deleted."""
     query = select(_a.id).where(_a.action == "user delete", _a.thing == user).limit(1)
     return tx.scalar(query) is not None
 

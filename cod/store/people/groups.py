@@ -21,23 +21,23 @@ _COLUMNS = [t.groups.c[f.name] for f in fields(Group)]
 
 
 def every(tx: Tx) -> list[Group]:
-    """All groups, by name."""
+    """Return all groups, by name."""
     return [Group(*row) for row in tx.execute(select(*_COLUMNS).order_by(t.groups.c.name))]
 
 
 def get(tx: Tx, group_id: int) -> Group:
-    """The group with that id, as another row names it."""
+    """Return the group with that id, as another row names it."""
     return Group(*tx.execute(select(*_COLUMNS).where(t.groups.c.id == group_id)).one())
 
 
 def by_name(tx: Tx, name: str) -> Group | None:
-    """The group with that name."""
+    """Return the group with that name."""
     row = tx.execute(select(*_COLUMNS).where(t.groups.c.name == name)).one_or_none()
     return Group(*row) if row else None
 
 
 def named(tx: Tx, name: str, field: str = "name") -> Group:
-    """The same; raises `Refused` ('not_found', about `field` of the question) where there is none."""
+    """Return the same; raises `Refused` ('not_found', about `field` of the question) where there is none."""
     group = by_name(tx, name)
     if group is None:
         raise Refused("not_found", f"there is no group {name!r}", field)
@@ -45,12 +45,12 @@ def named(tx: Tx, name: str, field: str = "name") -> Group:
 
 
 def names(tx: Tx) -> dict[int | None, str]:
-    """What owners of images and templates are called, by their ids; None is the site."""
+    """Return what owners of images and templates are called, by their ids; None is the site."""
     return {None: SITE} | {row[0]: row[1] for row in tx.execute(select(t.groups.c.id, t.groups.c.name))}
 
 
 def owner_id(tx: Tx, name: str) -> int | None:
-    """The id to put down as an image's or template's owner: None stands for the site. Raises `Refused`."""
+    """Return the id to put down as an image's or template's owner: None stands for the site. Raises `Refused`."""
     return None if name in ("", SITE) else named(tx, name, "group").id
 
 
@@ -60,7 +60,7 @@ def prefix(tx: Tx, owner: int | None) -> str:
 
 
 def add(tx: Tx, name: str, now: float, **columns: Any) -> Group:
-    """A new group. The name is unique; the caller checks first."""
+    """Return a new group. The name is unique; the caller checks first."""
     tx.execute(insert(t.groups).values(name=name, created_at=now, **columns))
     group = by_name(tx, name)
     assert group is not None
@@ -68,7 +68,7 @@ def add(tx: Tx, name: str, now: float, **columns: Any) -> Group:
 
 
 def ensure(tx: Tx, name: str, now: float) -> Group:
-    """The group with that name, made now if need be."""
+    """Return the group with that name, made now if need be."""
     return by_name(tx, name) or add(tx, name, now)
 
 

@@ -20,19 +20,19 @@ _SELECT: Select[Any] = (
 
 
 def add(tx: Tx, digest: str, now: float, **columns: Any) -> Invitation:
-    """A new one: group_id, role, user_id, email, invited_by, expires_at."""
+    """Return a new one: group_id, role, user_id, email, invited_by, expires_at."""
     tx.execute(insert(t.invitations).values(digest=digest, created_at=now, **columns))
     return Invitation(*tx.execute(_SELECT.where(_i.digest == digest)).one())
 
 
 def by_digest(tx: Tx, digest: str, now: float) -> Invitation | None:
-    """The one whose secret has that digest, if it can still be used."""
+    """Return the one whose secret has that digest, if it can still be used."""
     row = tx.execute(_SELECT.where(_i.digest == digest, _i.used_at.is_(None), _i.expires_at > now)).one_or_none()
     return Invitation(*row) if row else None
 
 
 def open_ones(tx: Tx, now: float, groups: frozenset[int] | None = None) -> list[Invitation]:
-    """Those that can still be used, the newest first; into one of `groups` (None: all)."""
+    """Return those that can still be used, the newest first; into one of `groups` (None: all)."""
     query = _SELECT.where(_i.used_at.is_(None), _i.expires_at > now).order_by(_i.id.desc())
     if groups is not None:
         query = query.where(_i.group_id.in_(groups))

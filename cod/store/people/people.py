@@ -21,7 +21,7 @@ ABLE = (_u.disabled_at.is_(None), _u.absent_at.is_(None))
 
 
 def every(tx: Tx, groups: Collection[int] | None = None) -> list[User]:
-    """Users by name: all, or those who are something in one of `groups`."""
+    """Return users by name: all, or those who are something in one of `groups`."""
     query = select(*_COLUMNS).order_by(_u.name)
     if groups is not None:
         query = query.where(_u.id.in_(select(_p.user_id).where(_p.group_id.in_(groups))))
@@ -29,19 +29,19 @@ def every(tx: Tx, groups: Collection[int] | None = None) -> list[User]:
 
 
 def get(tx: Tx, user_id: int) -> User | None:
-    """The user with that id."""
+    """Return the user with that id."""
     row = tx.execute(select(*_COLUMNS).where(_u.id == user_id)).one_or_none()
     return User(*row) if row else None
 
 
 def by_name(tx: Tx, name: str) -> User | None:
-    """The user with that sign-in name, to the letter: MariaDB takes 'ANN' and 'ann ' for 'ann'."""
+    """Return the user with that sign-in name, to the letter: MariaDB takes 'ANN' and 'ann ' for 'ann'."""
     row = tx.execute(select(*_COLUMNS).where(_u.name == name)).one_or_none()
     return User(*row) if row and row.name == name else None
 
 
 def named(tx: Tx, name: str) -> User:
-    """The same; raises `Refused` ('not_found') where there is none."""
+    """Return the same; raises `Refused` ('not_found') where there is none."""
     user = by_name(tx, name)
     if user is None:
         raise Refused("not_found", f"there is no user {name!r}", "name")
@@ -49,14 +49,14 @@ def named(tx: Tx, name: str) -> User:
 
 
 def by_subject(tx: Tx, subject: str) -> User | None:
-    """The user who signs in elsewhere under that name."""
+    """Return the user who signs in elsewhere under that name."""
     row = tx.execute(select(*_COLUMNS).where(_u.subject == subject)).one_or_none()
     return User(*row) if row else None
 
 
 def of_directory(tx: Tx, directory: str, now: float) -> list[User]:
-    """Those who sign in there and are not disabled here, of whom it matters whether they are still known there: they
-    have a session, a token or a key, or were not known when it was last asked; by id."""
+    """Return those who sign in there and are not disabled here, of whom it matters whether they are still known there:
+    they have a session, a token or a key, or were not known when it was last asked; by id."""
     held = [select(each.user_id).where(*live) for each, live in (
         (t.web_sessions.c, [t.web_sessions.c.expires_at > now]),
         (t.api_tokens.c, [t.api_tokens.c.user_id.is_not(None)]), (t.ssh_keys.c, []))]
@@ -66,7 +66,7 @@ def of_directory(tx: Tx, directory: str, now: float) -> list[User]:
 
 
 def add(tx: Tx, name: str, now: float, **columns: Any) -> User:
-    """A new user. The name is unique; the caller checks first."""
+    """Return a new user. The name is unique; the caller checks first."""
     tx.execute(insert(t.users).values(name=name, created_at=now, **columns))
     user = by_name(tx, name)
     assert user is not None
@@ -87,12 +87,13 @@ def remove(tx: Tx, user_id: int) -> None:
 
 
 def password(tx: Tx, user_id: int) -> str:
-    """The hash of the user's password; '': none."""
+    """Return the hash of the user's password; '': none."""
     return tx.scalar(select(_u.password).where(_u.id == user_id)) or ""
 
 
 def admins(tx: Tx) -> int:
-    """How many administrators may sign in; their rows are locked, so that of two who go at once the second sees it."""
+    """Return how many administrators may sign in; their rows are locked, so that of two who go at once the second sees
+    it."""
     query = select(func.count()).select_from(t.users).where(_u.admin, *ABLE)
     return tx.scalar(query.with_for_update()) or 0
 
@@ -101,7 +102,7 @@ def admins(tx: Tx) -> int:
 
 
 def roles(tx: Tx, user_id: int) -> dict[int, Role]:
-    """What the user is, by group id."""
+    """Return what the user is, by group id."""
     rows = tx.execute(select(_p.group_id, _p.role).where(_p.user_id == user_id))
     return {group: Role(role) for group, role in rows}
 
@@ -109,7 +110,7 @@ def roles(tx: Tx, user_id: int) -> dict[int, Role]:
 def members(
     tx: Tx, *, group_id: int | None = None, user_id: int | None = None, groups: Collection[int] | None = None
 ) -> list[Member]:
-    """Members of a group, or memberships of a user in `groups` (None: all), by names."""
+    """Return members of a group, or memberships of a user in `groups` (None: all), by names."""
     query = (select(_g.name, _u.name, _u.full_name, _u.email, _p.role)
              .join_from(t.group_permissions, t.groups, _p.group_id == _g.id).join(t.users, _p.user_id == _u.id)
              .order_by(_g.name, _u.name))
@@ -123,7 +124,7 @@ def members(
 
 
 def owners(tx: Tx, group_id: int) -> int:
-    """How many owners of the group may sign in; locked as `admins`."""
+    """Return how many owners of the group may sign in; locked as `admins`."""
     query = (select(func.count()).select_from(t.group_permissions).join(t.users, _p.user_id == _u.id)
              .where(_p.group_id == group_id, _p.role == Role.OWNER, *ABLE))
     return tx.scalar(query.with_for_update()) or 0

@@ -40,7 +40,7 @@ def put(tx: Tx, counts: Mapping[str, tuple[int, float, float] | None]) -> None:
 
 
 def is_known(tx: Tx, key: str, since: float) -> bool:
-    """Was that key put down as known, after `since`?"""
+    """Return whether that key was recorded as known, after `since`."""
     return tx.scalar(select(_s.key).where(_s.key == key, _s.last_at > since)) is not None
 
 
@@ -54,7 +54,7 @@ def forget(tx: Tx, failed_before: float, known_before: float) -> None:
 
 
 def add(tx: Tx, digest: str, user_id: int, now: float, **columns: Any) -> WebSession:
-    """A new session: expires_at, address, browser."""
+    """Return a new session: expires_at, address, browser."""
     tx.execute(insert(t.web_sessions).values(digest=digest, user_id=user_id, created_at=now, last_seen=now, **columns))
     found = by_digest(tx, digest)
     assert found is not None
@@ -62,13 +62,13 @@ def add(tx: Tx, digest: str, user_id: int, now: float, **columns: Any) -> WebSes
 
 
 def by_digest(tx: Tx, digest: str) -> WebSession | None:
-    """The session whose cookie has that digest, whether it has expired or not."""
+    """Return the session whose cookie has that digest, whether it has expired or not."""
     row = tx.execute(select(*_COLUMNS).where(_w.digest == digest)).one_or_none()
     return WebSession(*row) if row else None
 
 
 def of_user(tx: Tx, user_id: int, now: float, idle: float) -> list[WebSession]:
-    """The user's sessions that go on, the newest first."""
+    """Return the user's sessions that go on, the newest first."""
     query = (select(*_COLUMNS).where(_w.user_id == user_id, _w.expires_at > now, _w.last_seen > now - idle)
              .order_by(_w.id.desc()))
     return [WebSession(*row) for row in tx.execute(query)]

@@ -16,7 +16,7 @@ _COLUMNS = [_k[f.name] for f in fields(SshKey)]
 
 
 def of_user(tx: Tx, user_id: int) -> list[SshKey]:
-    """The user's keys, in the order in which they came."""
+    """Return the user's keys, in the order in which they came."""
     return [SshKey(*row) for row in
             tx.execute(select(*_COLUMNS).where(_k.user_id == user_id).order_by(_k.id))]
 

@@ -118,7 +118,7 @@ class Kept(NamedTuple):
 
 
 def kept(tx: Tx, idle_since: float) -> list[Kept]:
-    """All nodes with reservations, and a type."""
+    """Return all nodes with reservations, and a type."""
     r = t.reservations.c
     flags = (case((one, 1), else_=0) for one in (_FREE, _COMING, _idle(idle_since), _CLEAN_SOON))
     columns: tuple[Any, ...] = (
@@ -129,7 +129,7 @@ def kept(tx: Tx, idle_since: float) -> list[Kept]:
 
 
 def free(tx: Tx, kept: Sequence[Kept], many: bool, idle_since: float) -> list[Free]:
-    """Nodes that nobody holds and that can be had now.
+    """Return nodes that nobody holds and that can be had now.
 
     kept        all nodes with reservations
     idle_since  a warm node that has been so since then, and that its switch can wake, is idle
@@ -164,8 +164,8 @@ def _idle(since: float) -> ColumnElement[bool]:
 
 
 def coming(tx: Tx, kept: Sequence[Kept], many: bool) -> dict[tuple[Kind, int, bool], int]:
-    """Nodes that nobody holds and that are on their way to the reserve: how many of which kind, for which request they
-    are kept (0: none), and whether they come clean, and soon: from sleep or a reset.
+    """Return nodes that nobody holds and that are on their way to the reserve: how many of which kind, for which
+    request they are kept (0: none), and whether they come clean, and soon: from sleep or a reset.
     """
     counts: Counter[tuple[Kind, int, bool]] = Counter()
     soon = case((_CLEAN_SOON, 1), else_=0)
@@ -182,7 +182,7 @@ def coming(tx: Tx, kept: Sequence[Kept], many: bool) -> dict[tuple[Kind, int, bo
 
 
 def waking(tx: Tx) -> int:
-    """How many nodes are waking now, whoever wants them."""
+    """Return how many nodes are waking now, whoever wants them."""
     query = select(func.count()).where(_n.state == NodeState.TRAMPOLINE, _n.power_wanted == "on")
     return tx.scalar(query) or 0
 
@@ -191,7 +191,7 @@ def waking(tx: Tx) -> int:
 
 
 def held_rows(by: AssignedBy) -> Select[Any]:
-    """What `held` reads."""
+    """Return what `held` reads."""
     time = case(by.by_priority, value=t.groups.c.priority, else_=by.time) if by.by_priority else by.time
     later = _n.assigned_at > time
     query = (select(_n.vcluster_id, *_KIND, func.count().label("nodes"),
@@ -206,7 +206,7 @@ def held_rows(by: AssignedBy) -> Select[Any]:
 
 
 def held(tx: Tx, kept: Sequence[Kept], many: bool, by: AssignedBy) -> list[Held]:
-    """What vclusters hold, by kind."""
+    """Return what vclusters hold, by kind."""
     found: dict[tuple[int, Kind], Held] = {}
     for row in tx.execute(held_rows(by)).all():
         key = row[0], _kind(row[1:4], many)
@@ -229,13 +229,14 @@ def _sum(one: Held | None, other: Held) -> Held:
 
 
 def by_type(tx: Tx) -> dict[int, int]:
-    """How many nodes the site has of each type, whoever holds them; those set aside count, they can be restored."""
+    """Return how many nodes the site has of each type, whoever holds them; those set aside count, they can be
+    restored."""
     query = select(_n.type_id, func.count()).where(_n.type_id.is_not(None), _n.state.not_in(_NOT_OURS))
     return {row[0]: row[1] for row in tx.execute(query.group_by(_n.type_id))}
 
 
 def by_subnet(tx: Tx) -> dict[str, int]:
-    """How many nodes last reported from which subnet."""
+    """Return how many nodes last reported from which subnet."""
     query = select(_n.subnet, func.count()).where(_n.subnet.is_not(None)).group_by(_n.subnet)
     return {row[0]: row[1] for row in tx.execute(query)}
 
@@ -244,7 +245,8 @@ def by_subnet(tx: Tx) -> dict[str, int]:
 
 
 def pick_free(tx: Tx, key: FreeKey, count: int, many: bool, idle_since: float | None = None) -> list[Node]:
-    """`count` free nodes that are alike as `key` says, those with the lowest ids, locked. `Changed` if there are fewer.
+    """Return `count` free nodes that are alike as `key` says, those with the lowest ids, locked. `Changed` if there are
+    fewer.
 
     idle_since  only those that may be put to sleep (see `free`)
     """
@@ -261,7 +263,8 @@ def pick_free(tx: Tx, key: FreeKey, count: int, many: bool, idle_since: float | 
 
 
 def switched(tx: Tx, key: FreeKey, state: str, many: bool, at: float) -> int:
-    """How many nodes, alike as `key` says but for their state, came to `state` at that very time and are nobody's."""
+    """Return how many nodes, alike as `key` says but for their state, came to `state` at that very time and are
+    nobody's."""
     return tx.scalar(select(func.count()).where(
         _NOBODYS, _n.released == 0, _n.state == state, _n.since == at, _alike(key, many))) or 0
 
@@ -273,7 +276,8 @@ def _alike(key: FreeKey, many: bool) -> ColumnElement[bool]:
 
 
 def pick_held(tx: Tx, vcluster_id: int, kind: Kind, many: bool, assigned_by: float) -> list[Node]:
-    """The vcluster's nodes of a kind that are kept for nobody and were assigned at `assigned_by` or before, locked."""
+    """Return the vcluster's nodes of a kind that are kept for nobody and were assigned at `assigned_by` or before,
+    locked."""
     query = select(_n.id).where(_n.vcluster_id == vcluster_id, _n.assigned_at <= assigned_by, _of_kind(kind, many),
                                 _kept_for(0))
     return [node for node in nodes.lock(tx, tx.scalars(query)) if node.vcluster_id == vcluster_id]

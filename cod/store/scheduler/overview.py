@@ -13,21 +13,21 @@ from cod.store.people.access import theirs
 
 
 def pool(tx: Tx) -> dict[str, int]:
-    """How many nodes are in which state."""
+    """Return how many nodes are in which state."""
     query = select(t.nodes.c.state, func.count()).group_by(t.nodes.c.state)
     return {row[0]: row[1] for row in tx.execute(query)}
 
 
 def set_aside(tx: Tx, state: str, limit: int) -> list[Mapping[str, Any]]:
-    """Nodes in that state, the newest there first: name, since, reason."""
+    """Return nodes in that state, the newest there first: name, since, reason."""
     n = t.nodes.c
     query = select(n.name, n.since, n.reason).where(n.state == state).order_by(n.since.desc()).limit(limit)
     return [dict(row._mapping) for row in tx.execute(query)]
 
 
 def under_way(tx: Tx, groups: frozenset[int] | None, limit: int) -> list[Mapping[str, Any]]:
-    """Nodes held by vclusters of these groups (None: all) that are on their way to work: node, hostname, state, since,
-    vcluster, done, total, rate (bytes, bytes a second), phase."""
+    """Return nodes held by vclusters of these groups (None: all) that are on their way to work: node, hostname, state,
+    since, vcluster, done, total, rate (bytes, bytes a second), phase."""
     n, v = t.nodes.c, t.vclusters.c
     query = (
         select(n.name.label("node"), n.hostname, n.state, n.since, v.name.label("vcluster"),
@@ -40,7 +40,7 @@ def under_way(tx: Tx, groups: frozenset[int] | None, limit: int) -> list[Mapping
 
 
 def claim(tx: Tx, name: str) -> Mapping[str, Any] | None:
-    """Who has that claim, and until when: owner, expires_at; None: nobody ever had it."""
+    """Return who has that claim, and until when: owner, expires_at; None: nobody ever had it."""
     query = select(t.claims.c.owner, t.claims.c.expires_at).where(t.claims.c.name == name)
     row = tx.execute(query).one_or_none()
     return None if row is None else dict(row._mapping)

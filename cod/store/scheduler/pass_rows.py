@@ -62,8 +62,8 @@ class Scene(NamedTuple):
 def read(
     tx: Tx, by: node_counts.AssignedBy, *, many: bool, idle_since: float, now: float, before: Scene | None = None
 ) -> Scene:
-    """What is there now. `by`, `many`, `idle_since`: see `node_counts`; `before`: an earlier scene: what is known to be
-    the same is not read again, nor are requests' tuples."""
+    """Return what is there now. `by`, `many`, `idle_since`: see `node_counts`; `before`: an earlier scene: what is
+    known to be the same is not read again, nor are requests' tuples."""
     kept = node_counts.kept(tx, idle_since)
     digests = _digests(tx, kept, many, by, now, before)
     live, pending, named = _requests(tx, digests, before)
@@ -103,7 +103,7 @@ def _digests(
 def _requests(
     tx: Tx, digests: Digests, before: Scene | None
 ) -> tuple[list[vclusters.Live], list[requests.Pending], Iterable[int]]:
-    """Vclusters, their pending requests, and which templates these name."""
+    """Return vclusters, their pending requests, and which templates these name."""
     if before and digests.requests is not None and digests.requests == before.digests.requests:
         return before.live, before.pending, before.templates
     live = vclusters.live(tx)
@@ -114,7 +114,7 @@ def _requests(
 
 
 def pulse(tx: Tx) -> tuple[object, ...]:
-    """Changes whenever somebody has done something that the manager may have to act on."""
+    """Return a number that changes whenever somebody has done something that the manager may have to act on."""
     v, r, c = t.vclusters.c, t.node_requests.c, t.reclaims.c
     live = v.live_name.is_not(None)
     parts: Iterable[Select[Any]] = (

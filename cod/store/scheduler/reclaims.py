@@ -32,7 +32,8 @@ def add(
     tx: Tx, *, vcluster_id: int, request_id: int, type_id: int, block_id: int | None, subnet: str, attributes: str,
     nodes: Sequence[Node], deadline: float, now: float,
 ) -> Reclaim:
-    """A new open reclaim of as many nodes as were chosen for it: `nodes`, which are kept for its request from now on.
+    """Return a new open reclaim of as many nodes as were chosen for it: `nodes`, which are kept for its request from
+    now on.
 
     subnet  '' for any; attributes: what the request wants of nodes (XML) or '', for whoever answers
     """
@@ -46,7 +47,7 @@ def add(
 
 
 def get(tx: Tx, reclaim_id: int, *, lock: bool = False) -> Reclaim | None:
-    """The reclaim with that id; locked until the transaction ends, if `lock`."""
+    """Return the reclaim with that id; locked until the transaction ends, if `lock`."""
     query = select(*_COLUMNS).where(_c.id == reclaim_id)
     found = _read(tx, query.with_for_update() if lock else query)
     return found[0] if found else None
@@ -61,7 +62,7 @@ def open_(tx: Tx, vcluster_id: int | None = None, *, lock: bool = False) -> list
 
 
 def written(tx: Tx, request_id: int, vcluster_id: int, type_id: int, block_id: int | None, at: float) -> bool:
-    """Was such a reclaim written at that very time? Then the same act is being run again."""
+    """Return whether such a reclaim was written at that very time. Then the same act is being run again."""
     block = _c.block_id.is_(None) if block_id is None else _c.block_id == block_id
     query = select(_c.id).where(_c.request_id == request_id, _c.vcluster_id == vcluster_id, _c.type_id == type_id,
                                 block, _c.created_at == at)
@@ -69,7 +70,7 @@ def written(tx: Tx, request_id: int, vcluster_id: int, type_id: int, block_id: i
 
 
 def leaving(tx: Tx, vcluster_id: int) -> int:
-    """How many nodes that vcluster is still to give back."""
+    """Return how many nodes that vcluster is still to give back."""
     query = select(func.sum(_c["count"] - _c.given)).where(_c.state == ReclaimState.OPEN, _c.vcluster_id == vcluster_id)
     return int(tx.scalar(query) or 0)
 
@@ -81,19 +82,19 @@ def open_for(tx: Tx, request_ids: Sequence[int]) -> list[Reclaim]:
 
 
 def chosen_ids(tx: Tx, reclaim: Reclaim) -> list[int]:
-    """The nodes that were chosen for it, or were given in answer to it."""
+    """Return the nodes that were chosen for it, or were given in answer to it."""
     return list(reservations.of_reclaims(tx, [reclaim.id]))
 
 
 def held_ids(tx: Tx, reclaim: Reclaim) -> list[int]:
-    """Those of them that its vcluster still holds."""
+    """Return those of them that its vcluster still holds."""
     n = t.nodes.c
     return [one for part in slices(chosen_ids(tx, reclaim)) for one in tx.scalars(
         select(n.id).where(n.id.in_(part), n.vcluster_id == reclaim.vcluster_id))]
 
 
 def chosen(tx: Tx, reclaim: Reclaim) -> list[Node]:
-    """The same as nodes, locked."""
+    """Return the same as nodes, locked."""
     return [node for node in nodes.lock(tx, chosen_ids(tx, reclaim)) if node.vcluster_id == reclaim.vcluster_id]
 
 

@@ -20,7 +20,7 @@ def add(
     tx: Tx, *, vcluster_id: int, kind: str, priority: int, tuples: Sequence[RequestTuple], now: float,
     key: str | None = None, may_wait: bool = True, may_spread: bool = False,
 ) -> Request:
-    """A new pending request. `kind` is create, grow or replace; `key` is unique (the caller looks first).
+    """Return a new pending request. `kind` is create, grow or replace; `key` is unique (the caller looks first).
 
     may_wait    False: it is rejected unless it can be met at once; may_spread: a tuple's nodes may be of several blocks
     """
@@ -36,17 +36,17 @@ def add(
 
 
 def get(tx: Tx, request_id: int, *, lock: bool = False) -> Request | None:
-    """The request with that id; with `lock`, nobody else decides about it until this transaction ends."""
+    """Return the request with that id; with `lock`, nobody else decides about it until this transaction ends."""
     return _one(tx, t.node_requests.c.id == request_id, lock)
 
 
 def by_key(tx: Tx, key: str) -> Request | None:
-    """The request that a client gave that key."""
+    """Return the request that a client gave that key."""
     return _one(tx, t.node_requests.c.key == key)
 
 
 def keys(tx: Tx, request_ids: Sequence[int]) -> dict[int, str]:
-    """The keys that clients gave those requests, by id; requests without a key are left out."""
+    """Return the keys that clients gave those requests, by id; requests without a key are left out."""
     r = t.node_requests.c
     found: dict[int, str] = {}
     for part in slices(request_ids):
@@ -58,7 +58,7 @@ def keys(tx: Tx, request_ids: Sequence[int]) -> dict[int, str]:
 def every(
     tx: Tx, *, states: Iterable[str] = (), vcluster_id: int | None = None, limit: int | None = None
 ) -> list[Request]:
-    """Requests in any of `states` (all, if empty) for `vcluster_id` (any, if None), newest last."""
+    """Return requests in any of `states` (all, if empty) for `vcluster_id` (any, if None), newest last."""
     query = select(*_COLUMNS).order_by(t.node_requests.c.id.desc()).limit(limit)
     if states:
         query = query.where(t.node_requests.c.state.in_(list(states)))
@@ -81,14 +81,14 @@ class Pending(NamedTuple):
 
 
 def pending_rows() -> Select[Any]:
-    """What `pending` reads anew each time."""
+    """Return what `pending` reads anew each time."""
     r = t.node_requests.c
     return (select(r.id, r.vcluster_id, r.priority, r.submitted_at, r.may_wait, r.may_spread, r.reason)
             .where(r.state == RequestState.PENDING).order_by(r.id))
 
 
 def pending(tx: Tx, known: Mapping[int, tuple[RequestTuple, ...]] | None = None) -> list[Pending]:
-    """All pending requests, by id. `known`: tuples of requests that have been read before; they never change."""
+    """Return all pending requests, by id. `known`: tuples of requests that have been read before; they never change."""
     rows = tx.execute(pending_rows()).all()
     tuples = dict(known or {})
     if any(row[0] not in tuples for row in rows):

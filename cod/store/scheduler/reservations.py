@@ -27,13 +27,13 @@ class Reservation(NamedTuple):
 
 
 def every(tx: Tx) -> list[Reservation]:
-    """All of them, by node."""
+    """Return all of them, by node."""
     query = select(_r.node_id, _r.request_id, _r.reclaim_id).order_by(_r.node_id)
     return [Reservation(*row) for row in tx.execute(query)]
 
 
 def of_reclaims(tx: Tx, reclaim_ids: Sequence[int]) -> dict[int, int]:
-    """The reclaim that each node is chosen for, or was given in answer to, by node."""
+    """Return the reclaim that each node is chosen for, or was given in answer to, by node."""
     found: dict[int, int] = {}
     for part in slices(reclaim_ids):
         query = select(_r.node_id, _r.reclaim_id).where(_r.reclaim_id.in_(part)).order_by(_r.node_id)
@@ -59,13 +59,13 @@ def promise(tx: Tx, reclaim_id: int, times: Mapping[int, float]) -> None:
 
 
 def promises(tx: Tx, reclaim_id: int) -> set[int]:
-    """The nodes that are promised for that reclaim."""
+    """Return the nodes that are promised for that reclaim."""
     return set(tx.scalars(select(_r.node_id).where(_r.reclaim_id == reclaim_id, _r.promised_at.is_not(None))))
 
 
 def promised(tx: Tx, request_id: int) -> dict[int, tuple[int, float]]:
-    """What VCMs have promised for a request and their vclusters still hold, by reclaim: how many nodes, and by when the
-    last of them."""
+    """Return what VCMs have promised for a request and their vclusters still hold, by reclaim: how many nodes, and by
+    when the last of them."""
     n, c = t.nodes.c, t.reclaims.c
     query = (select(_r.reclaim_id, func.count(), func.max(_r.promised_at))
              .join_from(t.reservations, t.nodes, _r.node_id == n.id).join(t.reclaims, _r.reclaim_id == c.id)

@@ -15,7 +15,7 @@ Digest = tuple[int, int]
 
 
 def digest(tx: Tx, query: Select[Any]) -> Digest | None:
-    """How many rows `query` finds, and a number that changes with any of them; their order means nothing.
+    """Return how many rows `query` finds, and a number that changes with any of them; their order means nothing.
 
     The number is a sum: in an exclusive or, two rows that are alike would cancel each other, whatever they say.
 

@@ -19,7 +19,7 @@ Piece = tuple[int, int, float]
 
 
 def counts(tx: Tx) -> list[tuple[int, int, str, int]]:
-    """Nodes as they are: (vcluster or 0, type or 0, state, how many)."""
+    """Return nodes as they are: (vcluster or 0, type or 0, state, how many)."""
     holder, kind = func.coalesce(_n.vcluster_id, 0), func.coalesce(_n.type_id, 0)
     query = select(holder, kind, _n.state, func.count()).group_by(holder, kind, _n.state)
     return [(row[0], row[1], row[2], row[3]) for row in tx.execute(query)]
@@ -93,7 +93,7 @@ def held(
 
 
 def _holders(groups: frozenset[int] | None, group: str, vcluster: str) -> list[ColumnElement[bool]]:
-    """Conditions that narrow it to the vclusters that are meant; none where all are."""
+    """Return conditions that narrow it to the vclusters that are meant; none where all are."""
     g = t.groups.c
     wanted = [*theirs(_v.group_id, groups), *([_v.name == vcluster] if vcluster else []),
               *([_v.group_id == select(g.id).where(g.name == group).scalar_subquery()] if group else [])]
@@ -101,7 +101,7 @@ def _holders(groups: frozenset[int] | None, group: str, vcluster: str) -> list[C
 
 
 def _names(tx: Tx, by: str) -> dict[int, str]:
-    """What to call whatever an id stands for."""
+    """Return what to call whatever an id stands for."""
     g = t.groups.c
     query = {"vcluster": select(_v.id, _v.name), "type": select(_k.id, _k.name),
              "group": select(_v.id, g.name).join_from(t.vclusters, t.groups, _v.group_id == g.id)}[by]

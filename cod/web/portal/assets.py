@@ -31,11 +31,11 @@ class Assets:
         self._names = {f"{each.name.split('.')[0]}.{each.name.rpartition('.')[2]}": each.name for each in found}
 
     def path(self, name: str) -> str:
-        """Where the file `name` is served. Raises KeyError."""
+        """Return where the file `name` is served. Raises KeyError."""
         return f"/assets/{self._names[name]}"
 
     def get(self, name: str) -> Asset | None:
-        """What is served under that name."""
+        """Return what is served under that name."""
         return self._served.get(name)
 
 

@@ -20,7 +20,7 @@ _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 def when(at: float | None, now: float) -> Markup:
-    """A time, as far from now as it is, with the whole time (UTC) to be hovered over: '3 min ago', 'in 2 h'."""
+    """Return a time, as far from now as it is, with the whole time (UTC) to be hovered over: '3 min ago', 'in 2 h'."""
     if at is None:
         return NONE
     words = ("in " + duration(at - now)) if at > now + 1 else "now" if at > now - 1 else duration(now - at) + " ago"
@@ -30,7 +30,7 @@ def when(at: float | None, now: float) -> Markup:
 
 
 def clock(at: float | None) -> Markup:
-    """A time as such: '2026-11-20 19:30:36 UTC'."""
+    """Return a time as such: '2026-11-20 19:30:36 UTC'."""
     if at is None:
         return NONE
     full = datetime.fromtimestamp(at, UTC)
@@ -39,7 +39,7 @@ def clock(at: float | None) -> Markup:
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time in its one or two largest units: '2 d 3 h', '12 min', '3 min 5 s'."""
+    """Return a length of time in its one or two largest units: '2 d 3 h', '12 min', '3 min 5 s'."""
     if seconds is None:
         return NONE
     parts: list[str] = []
@@ -62,7 +62,7 @@ def exact(seconds: float) -> str:
 
 
 def size(count: float | None) -> str:
-    """Bytes: '1.5 GiB'."""
+    """Return bytes: '1.5 GiB'."""
     if count is None:
         return NONE
     number, unit = float(count), "B"
@@ -94,7 +94,7 @@ NODE_WORDS = {
 
 
 def node_word(state: str) -> tuple[str, str]:
-    """What people call a node's state, and the colour of its badge."""
+    """Return what people call a node's state, and the colour of its badge."""
     return NODE_WORDS.get(state, (state, "busy"))
 
 
@@ -104,12 +104,13 @@ def colons(digest: str) -> str:
 
 
 def phase(name: str) -> str:
-    """What people call a step by which a node's progress is told; '' for none."""
+    """Return what people call a step by which a node's progress is told; '' for none."""
     return PHASES.get(name, name)
 
 
 def by_word(counts: Mapping[str, int]) -> list[tuple[str, str, int, list[str]]]:
-    """Nodes counted by state, as people count them: (word, colour, nodes, the states that the word stands for)."""
+    """Return nodes counted by state, as people count them: (word, colour, nodes, the states that the word stands
+    for)."""
     found: dict[str, tuple[str, str, int, list[str]]] = {}
     for state in sorted(counts, key=lambda one: list(NODE_WORDS).index(one) if one in NODE_WORDS else -1):
         word, tone = node_word(state)
@@ -133,7 +134,8 @@ _SIZES = {"image_quota", "size", "stored", "used"}  # bytes, of images
 
 
 def said(name: str, value: Any, *, of_image: bool = False) -> str:
-    """A value of the audit, by what it is called: times as times, lengths of time and bytes in people's units."""
+    """Return a value of the audit, by what it is called: times as times, lengths of time and bytes in people's
+    units."""
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, int | float) and not isinstance(value, bool):

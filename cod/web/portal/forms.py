@@ -27,7 +27,7 @@ class Fields:
 
     @classmethod
     def read(cls, content: bytes, kind: str) -> Fields:
-        """From the body of a POST. Raises `HttpProblem`."""
+        """Return the fields of a POST's body. Raises `HttpProblem`."""
         if kind.partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
             raise HttpProblem(415, "unsupported_media_type", "the form should be sent as "
                               "application/x-www-form-urlencoded")
@@ -43,15 +43,15 @@ class Fields:
 
     @classmethod
     def of(cls, query: str) -> Fields:
-        """From a query string. Raises `HttpProblem`."""
+        """Return the fields of a query string. Raises `HttpProblem`."""
         return cls.read(query.encode(errors="replace"), "application/x-www-form-urlencoded")
 
     def one(self, name: str, default: str = "") -> str:
-        """The field's (first) value."""
+        """Return the field's (first) value."""
         return next(iter(self.values.get(name, ())), default)
 
     def all(self, name: str) -> list[str]:
-        """The field's values."""
+        """Return the field's values."""
         return list(self.values.get(name, []))
 
 
@@ -76,26 +76,26 @@ class Form:
     mark: str = ""
 
     def id(self, name: str) -> str:
-        """The id of a field's element."""
+        """Return the id of a field's element."""
         return f"{self.mark}-{name}" if self.mark else name
 
     def value(self, name: str, default: Any = "") -> str:
-        """What the field shows: what was typed, else `default`."""
+        """Return what the field shows: what was typed, else `default`."""
         if self.typed is None:
             return "" if default is None else str(default)
         return self.typed.one(name)
 
     def ticked(self, name: str, value: str, default: bool = False) -> bool:
-        """Is this check box or option chosen?"""
+        """Return whether this check box or option is chosen."""
         return default if self.typed is None else value in self.typed.all(name)
 
     def error(self, name: str) -> str:
-        """What is wrong with the field; '' for nothing. The field shows it, so that the form need not."""
+        """Return what is wrong with the field; '' for nothing. The field shows it, so that the form need not."""
         self.shown.add(name)
         return self.errors.get(name, "")
 
     def unshown(self) -> list[str]:
-        """Sentences that no field has shown: about the whole form, or about what it has no field for."""
+        """Return sentences that no field has shown: about the whole form, or about what it has no field for."""
         return [text for name, text in self.errors.items() if name not in self.shown]
 
 
@@ -116,7 +116,7 @@ def seconds(text: str) -> float:
 
 
 def body_of(model: type[BaseModel], fields: Fields, convert: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
-    """The fields as the values of `model`, which has yet to check them.
+    """Return the fields as the values of `model`, which has yet to check them.
 
     A field named 'a.0.b' is within a list. An empty field is left out where that is possible (a number, something with
     a default that cannot be empty), null where the model allows that, else ''. Raises `HttpProblem` for what `convert`
@@ -146,12 +146,12 @@ def body_of(model: type[BaseModel], fields: Fields, convert: Mapping[str, Callab
 
 
 def _path(name: str) -> list[str]:
-    """A field's way into the body; no body is deeper."""
+    """Return a field's way into the body; no body is deeper."""
     return name.split(".", DEEPEST)
 
 
 def _is_place(text: str) -> bool:
-    """Is it a place in a list?"""
+    """Return whether it is a place in a list."""
     return text.isascii() and text.isdigit() and len(text) < 6
 
 
@@ -172,7 +172,7 @@ def _value(name: str, texts: list[str], about: Any, convert: Mapping[str, Callab
 
 
 def _typed(text: str, kinds: set[str]) -> Any:
-    """The text as one of those JSON types; what is none stays text, so that the model says what it should be."""
+    """Return the text as one of those JSON types; what is none stays text, so that the model says what it should be."""
     if "boolean" in kinds:
         return text in ("true", "on", "1", "yes")
     for kind, make in (("integer", int), ("number", float)):
@@ -210,7 +210,7 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _at(schema: dict[str, Any], path: list[str]) -> tuple[set[str], bool]:
-    """The JSON types that a field may have, and whether it has to be there."""
+    """Return the JSON types that a field may have, and whether it has to be there."""
     about: Any = schema
     required = False
     for part in path:

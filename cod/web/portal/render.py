@@ -29,16 +29,16 @@ class Templates:
         self._env.globals["m"] = self._env.get_template("_macros.html").module
 
     def page(self, template: str, values: Mapping[str, Any]) -> str:
-        """The whole page."""
+        """Return the whole page."""
         return self._env.get_template(template).render(values)
 
     def part(self, template: str, block: str, values: Mapping[str, Any]) -> str | None:
-        """One block of it; None where it has no such block."""
+        """Return one block of it; None where it has no such block."""
         found = self._env.get_template(template)
         if block not in found.blocks:
             return None
         return "".join(found.blocks[block](found.new_context(dict(values))))
 
     def names(self) -> list[str]:
-        """All templates."""
+        """Return all templates."""
         return self._env.list_templates()

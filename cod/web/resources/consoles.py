@@ -42,12 +42,13 @@ class ConsoleReply(Reply):
     text: str
 
     def as_text(self) -> str:
-        """The text alone."""
+        """Return the text alone."""
         return self.text
 
 
 def console_reply(folder: Path | None, found: Readable, since: int | None, most: int) -> ConsoleReply:
-    """At most `most` bytes of it, from the byte `since` on or the last of it. `folder`: where consoles are kept."""
+    """Return at most `most` bytes of it, from the byte `since` on or the last of it. `folder`: where consoles are
+    kept."""
     piece = consolefiles.Piece(0, b"", 0, 0, 0, None)
     if folder is not None:
         piece = consolefiles.read(folder, found.node_id, found.tenure, since, most)
@@ -60,7 +61,8 @@ def console_reply(folder: Path | None, found: Readable, since: int | None, most:
 
 
 def _state(folder: Path | None, found: Readable) -> tuple[Literal["recording", "lost", "off"], str]:
-    """How its recording goes. Why it does not is told to administrators alone: it may name what only they know."""
+    """Return how its recording goes. Why it does not is told to administrators alone: it may name what only they
+    know."""
     if found.about:
         return "off", found.about
     if not found.server:

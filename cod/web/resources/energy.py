@@ -55,7 +55,7 @@ class EnergyReport(Reply):
     total: EnergySum
 
     def csv(self) -> str:
-        """A line for each item; its name, or the day that begins at that second."""
+        """Return a line for each item; its name, or the day that begins at that second."""
         out = StringIO()
         lines = csv.writer(out, lineterminator="\r\n")
         lines.writerow([self.by, "node_hours", "kwh", "kwh_saved"])
@@ -65,7 +65,7 @@ class EnergyReport(Reply):
 
     @classmethod
     def of(cls, report: energy.Report) -> EnergyReport:
-        """From the flow's report."""
+        """Return the reply from the flow's report."""
         items = [EnergyLine(name=line.key if isinstance(line.key, str) else None,
                             day=line.key if isinstance(line.key, float) else None,
                             node_hours=line.seconds / 3600, kwh=line.joules / KWH,
@@ -76,7 +76,7 @@ class EnergyReport(Reply):
 
 
 def _reads(ask: Call[Names, BaseModel, EnergyQuery]) -> list[Claim]:
-    """Everybody who is signed in, of the groups that they are in; the reserve's is the administrators' to see."""
+    """Let everybody read who is signed in, of their groups; only administrators see the reserve."""
     return [Claim(Right.SEE, "group", ask.query.group) if ask.query.group else Claim(Right.ANY)]
 
 

@@ -103,7 +103,7 @@ If you did not expect this, tell an administrator.
 
 
 def linked(make: partial[Invitation], ask: Call[Names, LinkBody]) -> Flow[tuple[Invitation, str]]:
-    """A flow that makes an invitation; its value is (the row, the link)."""
+    """Return a flow that makes an invitation; its value is (the row, the link)."""
     secret = secrets.token_urlsafe(32)
     link = f"{_reached(ask)}{INVITATION_PAGE}#{secret}"
 
@@ -130,7 +130,7 @@ def _reached(ask: Call[Names, LinkBody]) -> str:
 
 
 def told(ask: Call[Names, LinkBody], made: tuple[Invitation, str]) -> Invited:
-    """In a thread: the link, sent by mail where that is wanted."""
+    """Return the link, sent by mail where that is wanted. Runs in a thread."""
     row, link = made
     unsent = _mailed(ask, row, link) if ask.body.mail else ""
     return Invited(**InvitationReply.of(row).model_dump(), link=link,

@@ -37,7 +37,7 @@ class PlannedReply(Reply):
 
     @classmethod
     def of(cls, planned: Any) -> PlannedReply:
-        """From `flows.scheduler.plan.Planned`."""
+        """Return the reply from `flows.scheduler.plan.Planned`."""
         texts = {name: getattr(planned, name) or None for name in ("vcluster", "type", "block", "subnet")}
         return cls(kind=planned.kind, request=planned.request_id, nodes=planned.nodes, about=planned.about, **texts)
 
@@ -135,7 +135,8 @@ class ExplainReply(Reply):
 
     @classmethod
     def of(cls, found: explain.Why) -> ExplainReply:
-        """From the request's view, its explanation, and the names of vclusters that may be seen, by id."""
+        """Return the reply from the request's view, its explanation, and the names of vclusters that may be seen, by
+        id."""
         view, why, names = found.request, found.why, found.names
         request = view.request
         return cls(
@@ -193,7 +194,7 @@ class MatchReply(Reply):
 
     @classmethod
     def of(cls, found: explain.Match) -> MatchReply:
-        """From the flow's answer."""
+        """Return the reply from the flow's answer."""
         why = found.why
         return cls(granted=why.code == "granted", code=why.code, sentence=why.sentence, wanted=why.wanted,
                    matching=sum(fit.site for fit in why.types if not fit.lacks), free=why.free, coming=why.coming,
@@ -229,7 +230,7 @@ def _supposed(ask: Call[Names, MatchAsk]) -> explain.Asked:
 
 
 def _asks(ask: Call[Names, MatchAsk]) -> list[Claim]:
-    """Who may look at the group, or the vcluster; the template is one of that group's, or the site's."""
+    """Return who may look at the group, or the vcluster; the template is one of that group's, or the site's."""
     whose = ("vcluster", ask.body.vcluster) if ask.body.vcluster else ("group", ask.body.group)
     return [Claim(Right.SEE, *whose)]
 

@@ -14,7 +14,7 @@ from cod.web.routes import ANYBODY, Call, Flow, Names, Numbered, in_parts, liste
 
 
 def _owner(ask: Call[Names, UploadCreate]) -> list[Claim]:
-    """For a group its members may, for the site its administrators."""
+    """Return the right: a group's members may, for the site its administrators."""
     return [owner(ask.body.group)]
 
 

@@ -58,13 +58,13 @@ class ChartReply(Reply):
 
     @classmethod
     def of(cls, chart: usage.Chart) -> ChartReply:
-        """From the flow's chart."""
+        """Return the reply from the flow's chart."""
         series = [SeriesReply(name=one.key, nodes=[round(each, 3) for each in one.nodes]) for one in chart.series]
         return cls(by=chart.by, span=chart.span, starts=list(chart.starts), series=series,
                    counted_until=chart.counted_until)
 
     def csv(self) -> str:
-        """A line for each span and series."""
+        """Return a line for each span and series."""
         out = StringIO()
         lines = csv.writer(out, lineterminator="\r\n")  # RFC 4180
         lines.writerow(["start", "seconds", self.by, "nodes"])
@@ -74,7 +74,7 @@ class ChartReply(Reply):
 
 
 def _reads(ask: Call[Names, BaseModel, TimelineQuery]) -> list[Claim]:
-    """Everybody who is signed in, of the groups that they are in."""
+    """Let everybody read who is signed in, of their groups."""
     named = [Claim(Right.SEE, kind, getattr(ask.query, kind)) for kind in ("group", "vcluster")
              if getattr(ask.query, kind)]
     return named or [Claim(Right.ANY)]

@@ -26,7 +26,8 @@ log = logging.getLogger("cod.ldap")
 
 
 def verify(rules: Ldap, name: str, password: str) -> Identity | None:
-    """Who has that name and password there; None: nobody. Raises `Refused` where the directory cannot be asked."""
+    """Return who has that name and password there; None: nobody. Raises `Refused` where the directory cannot be
+    asked."""
     ldap = _module()
     try:
         return _verified(ldap, rules, name, password)
@@ -65,8 +66,8 @@ def _module() -> Any:
 
 
 def known(rules: Ldap, subjects: Iterable[str]) -> frozenset[str]:
-    """Which of these `Identity.subject` the directory knows, and lets in by the site's filter. Raises `Refused` where
-    it cannot be asked, or shows nobody at all: then it is not to be believed."""
+    """Return which of these `Identity.subject` the directory knows, and lets in by the site's filter. Raises `Refused`
+    where it cannot be asked, or shows nobody at all: then it is not to be believed."""
     ldap = _module()
     try:
         return _known(ldap, rules, subjects)
@@ -101,7 +102,8 @@ def _is_known(ldap: Any, reader: Any, rules: Ldap, subject: str, whoever: str) -
 
 
 def _found(ldap: Any, reader: Any, base: str, wanted: str, scope: int | None = None) -> bool:
-    """Is anything there that is so? Raises `ldap.NO_SUCH_OBJECT` where not even the base is."""
+    """Return whether the directory has an entry that matches. Raises `ldap.NO_SUCH_OBJECT` where not even the base
+    is."""
     scope = ldap.SCOPE_SUBTREE if scope is None else scope
     try:
         found = reader.search_ext_s(base, scope, wanted, ["1.1"], sizelimit=1)
@@ -111,7 +113,7 @@ def _found(ldap: Any, reader: Any, base: str, wanted: str, scope: int | None = N
 
 
 def _entry(ldap: Any, rules: Ldap, name: str) -> tuple[str, Mapping[str, list[bytes]]] | None:
-    """The one entry that is called so."""
+    """Return the one entry that is called so."""
     from ldap.filter import escape_filter_chars
 
     reader = _reading(ldap, rules)
@@ -128,7 +130,7 @@ def _entry(ldap: Any, rules: Ldap, name: str) -> tuple[str, Mapping[str, list[by
 
 
 def _reading(ldap: Any, rules: Ldap) -> Any:
-    """A connection as whom the site looks for people."""
+    """Return a connection as whom the site looks for people."""
     password = secretfile.first_line(rules.password_file) if rules.password_file else ""
     reader = _connected(ldap, rules)
     try:

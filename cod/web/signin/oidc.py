@@ -75,7 +75,7 @@ class Provider:
         return {**said, **signed}
 
     def _checked(self, session: Any, token: str, nonce: str) -> Mapping[str, Any]:
-        """The claims of an ID token (OpenID Connect Core, 3.1.3.7). Raises ValueError or joserfc's JoseError."""
+        """Return the claims of an ID token (OpenID Connect Core, 3.1.3.7). Raises ValueError or joserfc's JoseError."""
         from joserfc import jwt
         from joserfc.jwk import KeySet
 
@@ -92,7 +92,7 @@ class Provider:
         return claims
 
     def _about(self, session: Any) -> Mapping[str, Any]:
-        """The provider's own description (OpenID Connect Discovery)."""
+        """Return the provider's own description (OpenID Connect Discovery)."""
         issuer = self.rules.issuer
         about: Mapping[str, Any] = self._fetched(session, f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if about.get("issuer") != issuer:
@@ -153,7 +153,7 @@ class Speaking:
 
 
 def _visit(cookie: str) -> dict[str, Any]:
-    """What the cookie remembers. Raises `Refused`."""
+    """Return what the cookie remembers. Raises `Refused`."""
     try:
         visit = json.loads(urlsafe_b64decode(cookie + "=" * (-len(cookie) % 4)))
         return {key: kind(visit[key]) for key, kind in (

@@ -145,7 +145,7 @@ class Intake:
             raise
 
     async def complete(self, upload: Upload, file: Incoming, who: Who | None = None) -> Image:
-        """All is there: make it an image. Raises `Refused`; if it is the wrong file the upload is given up."""
+        """Make a complete upload an image. Raises `Refused`; if it is the wrong file the upload is given up."""
         while not await self.in_thread(file.sum_up):
             pass
         form, size = await self.check_format(upload, file)
@@ -167,8 +167,8 @@ class Intake:
     # ------------------------------------------------------------ looking, giving up
 
     async def look(self, upload: Upload) -> Upload:
-        """The upload as it is. If a process died over it, the row is mended from the file first; and where nothing but
-        the last step is missing, that is done."""
+        """Return the upload as it is. If a process died over it, the row is mended from the file first; and where
+        nothing but the last step is missing, that is done."""
         try:
             length = (self._folder / upload.id).stat().st_size
         except FileNotFoundError:
@@ -234,6 +234,6 @@ class Intake:
 
 
 def _arrival(upload: Upload) -> Change:
-    """The audit's row of an image that came in."""
+    """Return the audit's row of an image that came in."""
     return Change("image upload", upload.name, Claim(Right.SEE, "image", upload.name), None, {},
                   lambda image: {"group": upload.group, "size": upload.size, "sha256": image.sha256})

@@ -94,7 +94,7 @@ class Piece:
         self._writing = ensureDeferred(self._write())
 
     def silent(self) -> float:
-        """Seconds since something came; none once all is there."""
+        """Return seconds since something came; none once all is there."""
         return 0.0 if self._finishing else float(self._intake.reactor.seconds() - self._fed)
 
     def feed(self, data: bytes) -> None:
@@ -166,8 +166,8 @@ class Piece:
     # ------------------------------------------------------------ the end
 
     async def finish(self, who: Who) -> tuple[Upload, Image | None]:
-        """All has come, and is on disk when this returns: the upload, and the image that it has become if that was the
-        last piece. Raises Mismatch, TooLong, `Refused`, OSError."""
+        """Finish the piece, which is on disk when this returns; return the upload, and the image that it has become if
+        that was the last piece. Raises Mismatch, TooLong, `Refused`, OSError."""
         self._finishing = True
         try:
             await self._written()

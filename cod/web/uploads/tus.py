@@ -24,23 +24,23 @@ T = TypeVar("T")
 
 
 def verb(method: bytes, header: Header) -> bytes:
-    """The method that is meant: clients that cannot send PATCH say it in a header."""
+    """Return the method that is meant: clients that cannot send PATCH say it in a header."""
     said = (header("x-http-method-override") or "").upper()
     return said.encode() if method == b"POST" and said in ("PATCH", "DELETE", "HEAD") else method
 
 
 def is_here(path: str) -> bool:
-    """Is this a path of the upload routes (without the API's prefix)?"""
+    """Return whether this is a path of the upload routes (without the API's prefix)."""
     return path == PATH or path.startswith(PATH + "/")
 
 
 def location(upload_id: str) -> str:
-    """Where an upload is."""
+    """Return where an upload is."""
     return f"{openapi.PREFIX}{PATH}/{upload_id}"
 
 
 def options(limit: int) -> dict[str, str]:
-    """The headers that say what this server can."""
+    """Return the headers that say what this server can."""
     return SPOKEN | {"Tus-Extension": tus.EXTENSIONS, "Tus-Max-Size": str(limit),
                      "Tus-Checksum-Algorithm": ",".join(tus.ALGORITHMS)}
 
@@ -52,7 +52,7 @@ def check_version(header: Header) -> None:
 
 
 def creation(header: Header) -> dict[str, Any] | None:
-    """The body of a creation, if it is made by headers as the protocol has it. Raises `HttpProblem`."""
+    """Return the body of a creation, if it is made by headers as the protocol has it. Raises `HttpProblem`."""
     length, told = (header(name) for name in CREATION)
     if length is None and told is None:
         return None
@@ -77,7 +77,7 @@ def check_size(size: int, limit: int, check_room: Callable[[int], None]) -> None
 
 
 def offset(header: Header) -> int:
-    """Where the client thinks that the upload ends. Raises `HttpProblem` (400)."""
+    """Return where the client thinks that the upload ends. Raises `HttpProblem` (400)."""
     text = header("upload-offset")
     if text is None:
         raise HttpProblem(400, "bad_header", "Upload-Offset is missing")
@@ -85,7 +85,7 @@ def offset(header: Header) -> int:
 
 
 def checksum(header: Header) -> tuple[str, bytes] | None:
-    """The piece's own checksum, if it has one. Raises `HttpProblem` (400)."""
+    """Return the piece's own checksum, if it has one. Raises `HttpProblem` (400)."""
     text = header("upload-checksum")
     return None if text is None else _read(tus.checksum, text)
 
@@ -104,7 +104,7 @@ def too_long(upload: Upload) -> HttpProblem:
 
 
 def told(upload: Upload, image: Image | None = None) -> dict[str, str]:
-    """The headers of an answer about an upload; with the image, if it has become one."""
+    """Return the headers of an answer about an upload; with the image, if it has become one."""
     headers = {"Upload-Offset": str(upload.offset), "Upload-Length": str(upload.size)}
     if image is None:
         return headers | {"Upload-Expires": tus.expires(upload.expires_at), "Upload-Metadata": _metadata(upload)}
@@ -112,7 +112,7 @@ def told(upload: Upload, image: Image | None = None) -> dict[str, str]:
 
 
 def wrong(error: Exception, upload: Upload | None = None) -> HttpProblem:
-    """What went wrong with a piece, as the client sees it."""
+    """Return what went wrong with a piece, as the client sees it."""
     if isinstance(error, HttpProblem):
         return error
     if isinstance(error, Locked):

@@ -16,7 +16,7 @@ class ProtocolError(Exception):
 
 
 def frame(body: bytes) -> bytes:
-    """`body` with its length in front."""
+    """Return `body` with its length in front."""
     return len(body).to_bytes(4, "big") + body
 
 
@@ -29,7 +29,7 @@ class Secret:
 
     @classmethod
     def read(cls, text: str) -> Secret:
-        """From the boot's secret file: ``<id> <hex>``. Raises ValueError."""
+        """Return the secret in the boot's secret file: ``<id> <hex>``. Raises ValueError."""
         name, key = text.split()
         return cls(name, bytes.fromhex(key))
 
@@ -50,7 +50,7 @@ class Verifier:
 
 
 def verifier(secret: bytes, salt: bytes) -> Verifier:
-    """The verifier of `secret` under `salt` (16 bytes)."""
+    """Return the verifier of `secret` under `salt` (16 bytes)."""
     client_key, server_key = keys(secret, salt)
     return Verifier(salt, keyed(client_key, b""), server_key)
 
@@ -61,7 +61,7 @@ def keyed(data: bytes, key: bytes, size: int = 32) -> bytes:
 
 
 def keys(secret: bytes, salt: bytes) -> tuple[bytes, bytes]:
-    """The client's and the server's key."""
+    """Return the client's and the server's key."""
     salted = keyed(secret, salt)
     return keyed(b"client key", salted), keyed(b"server key", salted)
 
@@ -72,12 +72,12 @@ def xor(a: bytes, b: bytes) -> bytes:
 
 
 def framed(*bodies: bytes) -> bytes:
-    """All of them, each with its length in front: no two lists give the same bytes."""
+    """Return all of them, each with its length in front: no two lists give the same bytes."""
     return b"".join(frame(body) for body in bodies)
 
 
 def welcome_proof(server_key: bytes, transcript: bytes, node: str, heartbeat: float) -> bytes:
-    """What proves the server, and the welcome's contents with it."""
+    """Return what proves the server, and the welcome's contents with it."""
     return keyed(transcript + framed(node.encode(), repr(float(heartbeat)).encode()), server_key)
 
 
@@ -92,7 +92,8 @@ class SessionKeys:
 
     @classmethod
     def derive(cls, client_key: bytes, server_key: bytes, transcript: bytes) -> SessionKeys:
-        """From the two keys of the secret that was proven, and everything said until the proof."""
+        """Derive the session's keys from the two keys of the secret that was proven, and everything said until the
+        proof."""
         base = keyed(transcript, client_key + server_key)
         name = keyed(b"session id", base, SALT).hex()
         return cls(keyed(b"agent frames", base), keyed(b"server frames", base), Secret(name, keyed(b"session", base)),
@@ -111,11 +112,11 @@ class Seal:
         return keyed(self._count.to_bytes(8, "big") + body, self._key, TAG)
 
     def close(self, body: bytes) -> bytes:
-        """`body` with its tag in front."""
+        """Return `body` with its tag in front."""
         return self._tag(body) + body
 
     def open(self, sealed: bytes) -> bytes:
-        """The body of a sealed frame. Raises ProtocolError when the tag is not the next one."""
+        """Return the body of a sealed frame. Raises ProtocolError when the tag is not the next one."""
         if not hmac.compare_digest(sealed[:TAG], self._tag(sealed[TAG:])):
             raise ProtocolError("a frame with a wrong tag: changed, replayed or out of order")
         return sealed[TAG:]
@@ -129,7 +130,7 @@ class Secrets:
         self._next = 0
 
     def current(self) -> Secret:
-        """The secret to say hello with."""
+        """Return the secret to say hello with."""
         return self._known[self._next % len(self._known)]
 
     def learned(self, session: Secret) -> None:

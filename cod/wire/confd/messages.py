@@ -137,7 +137,7 @@ def _element(tag: str, text: str = "", **attributes: str) -> ET.Element:
 
 
 def _written(tag: str, record: Any) -> ET.Element:
-    """The element with the record's plain fields as attributes."""
+    """Return the element with the record's plain fields as attributes."""
     element = _element(tag, getattr(record, "reason", "")[:SENTENCE])
     for each in fields(record):
         value = getattr(record, each.name)
@@ -147,7 +147,7 @@ def _written(tag: str, record: Any) -> ET.Element:
 
 
 def _read(kind: Any, element: Any, **more: Any) -> Any:
-    """The record with the element's attributes in its plain fields, and `more`."""
+    """Return the record with the element's attributes in its plain fields, and `more`."""
     get = element.attrib
     plain = {each.name: (element.text or "") if each.name in _AS_TEXT else _READ[each.type](get[each.name])
              for each in fields(kind) if each.type in _READ and (each.name not in _LEFT_OUT or each.name in get)}
@@ -155,13 +155,13 @@ def _read(kind: Any, element: Any, **more: Any) -> Any:
 
 
 def encode(message: Message) -> bytes:
-    """The message as an XML document, UTF-8, without a declaration."""
+    """Return the message as an XML document, UTF-8, without a declaration."""
     own = _ENCODERS.get(type(message))
     return ET.tostring(own(message) if own else _written(type(message).__name__.lower(), message), "unicode").encode()
 
 
 def decode(element: Any) -> Message:
-    """The message that a root element stands for. Raises ValueError or KeyError."""
+    """Return the message that a root element stands for. Raises ValueError or KeyError."""
     tag = element.tag
     if tag not in _KINDS:
         raise ValueError(f"unknown message {tag!r:.40}")
@@ -173,7 +173,7 @@ def decode(element: Any) -> Message:
 
 
 def order_element(order: Order) -> ET.Element:
-    """An order as XML."""
+    """Return an order as XML."""
     root = _written("order", order)
     root.extend(_written("partition", each) for each in order.partitions)
     root.extend(_written("image", each) for each in order.images)
@@ -185,7 +185,7 @@ def order_element(order: Order) -> ET.Element:
 
 
 def order_from(element: Any) -> Order:
-    """An order from its XML."""
+    """Return an order from its XML."""
     deposit = element.find("deposit")
     order: Order = _read(
         Order, element,
@@ -209,7 +209,7 @@ def _report_from(element: Any) -> Report:
 
 
 def element_text(element: Any) -> str:
-    """An element (ElementTree's or lxml's) as text, in one spelling."""
+    """Return an element (ElementTree's or lxml's) as text, in one spelling."""
     return ET.tostring(_copy(element), "unicode")
 
 

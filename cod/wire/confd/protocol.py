@@ -124,7 +124,7 @@ class Framer:
         return len(self._buffer)
 
     def take(self) -> bytes | None:
-        """The next whole frame's body, or None. Raises ProtocolError on a length over the limit."""
+        """Return the next whole frame's body, or None. Raises ProtocolError on a length over the limit."""
         if len(self._buffer) < 4:
             return None
         size = int.from_bytes(self._buffer[:4], "big")
@@ -198,20 +198,20 @@ class _Side(ABC):
         self._out: Seal | None = None
 
     def to_send(self) -> bytes:
-        """Bytes to be written to the peer now; empty when there are none."""
+        """Return bytes to be written to the peer now; empty when there are none."""
         data = bytes(self._output)
         self._output.clear()
         return data
 
     def send(self, message: Message) -> bytes:
-        """The bytes of a `message` to an open peer, to be written to it."""
+        """Return the bytes of a `message` to an open peer, to be written to it."""
         if self.state is not State.OPEN:
             raise ProtocolError(f"nothing can be sent in state {self.state}")
         self._write(encode(message))
         return self.to_send()
 
     def receive(self, data: bytes) -> list[Event]:
-        """What `data` from the peer means. Raises ProtocolError."""
+        """Return what `data` from the peer means. Raises ProtocolError."""
         if self.state is State.CLOSED:
             return []
         self._framer.add(data)
@@ -243,7 +243,7 @@ class _Side(ABC):
 
     @abstractmethod
     def _step(self, message: Message, body: bytes) -> Sequence[Event]:
-        """What a message that the state allows means; `body`: as it came, for the proofs."""
+        """Return what a message that the state allows means; `body`: as it came, for the proofs."""
 
     def _write(self, body: bytes) -> None:
         self._output += frame(self._out.close(body) if self._out else body)
@@ -260,7 +260,7 @@ class _Side(ABC):
 
 
 def plain(body: bytes) -> Any:
-    """The parser of a side that has no lxml: ElementTree, with everything that begins ``<!`` refused."""
+    """Return the parser of a side that has no lxml: ElementTree, with everything that begins ``<!`` refused."""
     if b"<!" in body or b"\0" in body:
         raise ProtocolError("declarations are not allowed")
     return ET.fromstring(body)

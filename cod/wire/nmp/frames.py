@@ -68,7 +68,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 def encode(message: Message) -> bytes:
-    """The message as bytes."""
+    """Return the message as bytes."""
     lines = [f"NMP/{message.version} {message.verb}", f"Message-Id: {message.id}"]
     if message.answers:
         lines.append(f"In-Reply-To: {message.answers}")
@@ -88,7 +88,7 @@ class Decoder:
     _head: _Head | None = None
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """The messages that are whole now. Raises a fatal `Fault`; call it no more after that."""
+        """Yield the messages that are whole now. Raises a fatal `Fault`; call it no more after that."""
         self._rest += data
         while (message := self._next()) is not None:
             yield message

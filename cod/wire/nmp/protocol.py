@@ -121,7 +121,7 @@ class Conversation:
             raise
 
     def waiting(self) -> int:
-        """How many of our own questions are without an answer."""
+        """Return how many of our own questions are without an answer."""
         return len(self._asked[self.side])
 
     def _take(self, message: Message, speaker: Side) -> str:
@@ -152,7 +152,7 @@ class Conversation:
         return self.state
 
     def _question(self, message: Message, verb: Verb, asker: Side) -> str:
-        """The question that `message` answers, which is closed by it."""
+        """Return the question that `message` answers, which is closed by it."""
         if not verb.answers:
             if message.answers:
                 raise Fault("out-of-state", f"{message.verb!r} answers nothing")
@@ -168,7 +168,7 @@ class Conversation:
 
 
 def dot() -> str:
-    """The connection's life as a Graphviz digraph."""
+    """Return the connection's life as a Graphviz digraph."""
     lines = ["digraph nmp {", "  rankdir=LR;"]
     lines += [f'  "{state}" [shape={"doublecircle" if state is State.CLOSED else "ellipse"}];' for state in State]
     lines += [f'  "{state}" -> "{after}" [label="{verb}"];' for (state, verb), after in TRANSITIONS.items()]
