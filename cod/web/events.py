@@ -159,7 +159,9 @@ class EventStream:
         """Send what is in the tables already, as fast as the client reads."""
         rows_seen, notices_seen = Following(after), Following(told)
         while self in self._hub.streams:
-            await self._room()
+            if self._paused:  # until the client has read what it was sent
+                self._reads = Deferred()
+                await self._reads
             self._behind = []  # it is in the tables, and read now
             rows, _, notices = await self._hub.pool.read(views.happened, rows_seen.after(), notices_seen.after())
             found = happenings([row for row in rows if rows_seen.is_new(row["id"])],
@@ -168,12 +170,6 @@ class EventStream:
             self._sent = {("transition", row["id"]) for row in rows} | {("notice", view.notice.id) for view in notices}
             if len(rows) < AT_ONCE and len(notices) < AT_ONCE:
                 return
-
-    async def _room(self) -> None:
-        """Wait until the client has read what it was sent."""
-        if self._paused:
-            self._reads = Deferred()
-            await self._reads
 
     def _has_read(self) -> None:
         reads, self._reads = self._reads, None

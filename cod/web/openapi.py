@@ -31,12 +31,14 @@ def document(routes: tuple[Route, ...] = ROUTES) -> dict[str, Any]:
     for each in routes:
         paths.setdefault(PREFIX + each.path, {})[each.method.lower()] = _operation(each)
     paths[f"{PREFIX}/events"] = {"get": _EVENTS}
+    models = sorted({m for r in routes for m in (r.body, r.reply) if m} | {Problem}, key=lambda m: m.__name__)
+    _, schemas = models_json_schema([(m, "validation") for m in models], ref_template=_REF)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Cluster-on-Demand", "version": version("cod"), "description": ABOUT},
         "tags": [{"name": name, "description": about} for name, about in TAGS.items()],
         "paths": paths,
-        "components": {"schemas": _schemas(routes), "securitySchemes": _SCHEMES,
+        "components": {"schemas": schemas["$defs"], "securitySchemes": _SCHEMES,
                        "responses": {code: _problem(about) for code, about in ERRORS.items()}},
         "security": _SIGNED_IN,
     }
@@ -47,12 +49,6 @@ _SCHEMES = {
     "session": {"type": "apiKey", "in": "cookie", "name": "__Host-cod", "description": "A browser that is signed in; "
                 "its scripts send X-CSRF-Token with all but GET"},
 }
-
-
-def _schemas(routes: tuple[Route, ...]) -> Any:
-    models = sorted({m for r in routes for m in (r.body, r.reply) if m} | {Problem}, key=lambda m: m.__name__)
-    _, schemas = models_json_schema([(m, "validation") for m in models], ref_template=_REF)
-    return schemas["$defs"]
 
 
 def _operation(route: Route) -> dict[str, Any]:

@@ -196,3 +196,12 @@ def test_the_check_sees_a_wrong_arrow(tmp_path: Path) -> None:
 
 def test_the_files_that_travel_in_the_ramdisk_as_packages_stay_empty() -> None:
     assert (ROOT / "cod/__init__.py").read_text() == (ROOT / "cod/wire/__init__.py").read_text() == ""
+
+
+@pytest.mark.parametrize("floor", ["web", "net", "workers", "power", "flows"])
+def test_a_transaction_is_only_passed_on(floor: str) -> None:
+    """Doors may name the type of a transaction (`cod.pool.Tx`), to say what a flow is; only the store uses one."""
+    for path in sorted((ROOT / "cod" / floor).rglob("*.py")):
+        used = [node.lineno for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "tx"]
+        assert used == [], f"{path}: lines {used}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from http.client import responses
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from cod import data
@@ -36,6 +36,7 @@ from cod.web.routes import Call, Names, Route, named
 AGAIN = {401, 404, 409, 412, 422, 429, 503}
 NOBODY = Who("nobody", writes=False)
 
+T = TypeVar("T", Page, Action | SessionAction)
 log = logging.getLogger("cod.portal")
 
 
@@ -82,11 +83,7 @@ class Portal:
         return await self._shown(asked, page, names)
 
     def _page(self, path: str) -> tuple[Page | None, dict[str, str]]:
-        for page in self.pages:
-            names = routes.matched(page.path, path)
-            if names is not None:
-                return page, names
-        return None, {}
+        return _fitting(self.pages, path)
 
     def _asset(self, asked: PageRequest) -> Answer:
         found = self.assets.get(asked.path.removeprefix("/assets/"))
@@ -180,7 +177,7 @@ class Portal:
     # ------------------------------------------------ actions
 
     async def _post(self, asked: PageRequest) -> Answer:
-        action, names = self._action(asked.path)
+        action, names = _fitting(self.actions, asked.path)
         if action is None:
             known = self._page(asked.path)[0] is not None
             raise (HttpProblem(405, "method_not_allowed", "This page has no form.") if known else
@@ -202,13 +199,6 @@ class Portal:
         if refused.status in AGAIN:
             return await self._again(asked, action, names, fields, refused)
         raise refused
-
-    def _action(self, path: str) -> tuple[Action | SessionAction | None, dict[str, str]]:
-        for action in self.actions:
-            names = routes.matched(action.path, path)
-            if names is not None:
-                return action, names
-        return None, {}
 
     def _genuine(self, asked: PageRequest, fields: Fields) -> None:
         """Raise `HttpProblem` (403) unless the form comes from a page of ours, shown to this browser."""
@@ -264,6 +254,15 @@ class Portal:
         title = responses.get(wrong.status, "Error")
         values = self._context(asked, "") | {"status": wrong.status, "title": title, "detail": wrong.detail}
         return self._with_cookies(asked, Answer(wrong.status, self.templates.page("error.html", values).encode()))
+
+
+def _fitting(among: Iterable[T], path: str) -> tuple[T | None, dict[str, str]]:
+    """The first whose pattern the path fits, and what the path names."""
+    for each in among:
+        names = routes.matched(each.path, path)
+        if names is not None:
+            return each, names
+    return None, {}
 
 
 def _dated(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:

@@ -180,14 +180,6 @@ class AuditList(ListPage[AuditReply]):
     """Changes, the newest first."""
 
 
-def _me(ask: Call) -> Flow[Myself]:
-    return lambda tx: Myself.of_who(ask.who, *people.me(tx, ask.who))
-
-
-def _changed(ask: Call[Names, ProfilePatch]) -> Flow[Myself]:
-    return lambda tx: Myself.of_who(ask.who, *people.set_profile(tx, ask.who, said(ask.body)))
-
-
 async def _new_password(door: SignIn, ask: Call[Names, PasswordChange]) -> SessionsEnded:
     ended = await door.change_password(ask.who, ask.body.old.get_secret_value(), ask.body.new.get_secret_value(),
                                        keep=ask.who.session)
@@ -209,10 +201,11 @@ def _made(
 
 
 ME = (
-    route("GET", "/me", ANYBODY, "Show your account, and your roles in groups", _me,
-          reply=as_it_is(Myself)),
-    route("PATCH", "/me", ANYBODY, "Change your name or address", _changed, reply=as_it_is(Myself),
-          body=ProfilePatch, action="profile change"),
+    route("GET", "/me", ANYBODY, "Show your account, and your roles in groups",
+          lambda a: lambda tx: Myself.of_who(a.who, *people.me(tx, a.who)), reply=as_it_is(Myself)),
+    route("PATCH", "/me", ANYBODY, "Change your name or address",
+          lambda a: lambda tx: Myself.of_who(a.who, *people.set_profile(tx, a.who, said(a.body))),
+          reply=as_it_is(Myself), body=ProfilePatch, action="profile change"),
     route("PUT", "/me/password", ANYBODY, "Change your password; your other browsers are signed out",
           lambda a: _by_act, act=_new_password, reply=as_it_is(SessionsEnded), body=PasswordChange),
     route("GET", "/me/sessions", ANYBODY, "List your browser sessions",

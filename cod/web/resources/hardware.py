@@ -98,12 +98,6 @@ class TypeInFull(TypeReply):
     attributes: str
     members: list[NodeReply]
 
-    @classmethod
-    def of_parts(cls, parts: tuple[model.TypeView, list[model.NodeView]]) -> TypeInFull:
-        """From the view and the nodes' views."""
-        view, members = parts
-        return cls(**_type(view), attributes=view.type.attributes, members=[NodeReply.of(each) for each in members])
-
 
 def _type(view: model.TypeView) -> dict[str, Any]:
     own = {key: getattr(view.type, key) for key in TypeReply.model_fields if hasattr(view.type, key)}
@@ -181,22 +175,20 @@ def _type_changes(ask: Call[Named, TypePatch]) -> Flow[model.Result[model.TypeVi
     return partial(types.change, name=ask.names.name, site=ask.site, **said)
 
 
-def _texts(view: model.TypeView) -> list[str]:
-    return [view.type.name, *(value for _, value in view.facts)]
-
-
 TYPES = (
     route("GET", "/types", ANYBODY, "List node types with their nodes by state",
-          lambda a: in_parts(types.every, a.query.page, _texts, name=attrgetter("type.name"),
-                             cost=attrgetter("type.cost"), created_at=attrgetter("type.created_at"),
-                             nodes=lambda one: sum(one.states.values())),
+          lambda a: in_parts(types.every, a.query.page, lambda one: [one.type.name, *(text for _, text in one.facts)],
+                             name=attrgetter("type.name"), cost=attrgetter("type.cost"),
+                             created_at=attrgetter("type.created_at"), nodes=lambda one: sum(one.states.values())),
           reply=listed(TypeList, TypeReply.of), query=TypeQuery),
     route("POST", "/types/refresh", ADMINS, "Recompute nodes' types by the site's rules, some nodes at a time",
           lambda a: partial(types.refresh, site=a.site, now=a.now, **a.body.model_dump()),
           reply=TypeRefreshed, body=TypeRefresh),
     route("GET", "/types/{name}", ANYBODY, "Show a node type with its attributes and nodes",
           lambda a: partial(types.show, name=a.names.name, site=a.site, groups=a.who.groups),
-          reply=Shaped(TypeInFull, TypeInFull.of_parts), names=Named),
+          reply=Shaped(TypeInFull, lambda found: TypeInFull(
+              **_type(found[0]), attributes=found[0].type.attributes,
+              members=[NodeReply.of(each) for each in found[1]])), names=Named),
     route("PATCH", "/types/{name}", ADMINS, "Change a node type's name, cost, power settings or watts", _type_changes,
           reply=TypeReply, body=TypePatch, names=Named),
     route("DELETE", "/types/{name}", ADMINS, "Delete a node type that has no nodes",

@@ -170,11 +170,6 @@ def said(body: Body) -> dict[str, Any]:
     return {key: value for key, value in body.model_dump(exclude_unset=True).items() if value is not None}
 
 
-def _in_group(ask: Call[Named]) -> Sequence[Claim]:
-    """A member, for those who may see the group."""
-    return (Claim(Right.SEE, "group", ask.names.name),)
-
-
 def _sets(ask: Call[NamedMember, MemberSet]) -> Sequence[Claim]:
     """The owners of the group; that it may be without one is an administrator's word."""
     forced = (Claim(Right.ADMIN),) if ask.body.force else ()
@@ -212,7 +207,7 @@ MEMBERS = (
     route("GET", "/groups/{name}/members", see("group"), "List the members of a group",
           lambda a: partial(people.members, group=a.names.name),
           reply=listed(MemberList, MemberReply.of), names=Named),
-    route("GET", "/groups/{name}/members/{user}", _in_group, "Show a member's role",
+    route("GET", "/groups/{name}/members/{user}", see("group"), "Show a member's role",
           lambda a: partial(people.member, group=a.names.name, user=a.names.user), reply=MemberReply,
           names=NamedMember),
     route("PUT", "/groups/{name}/members/{user}", _sets, "Set a member's role: owner, member or viewer",

@@ -11,7 +11,6 @@ from pydantic import Field
 
 from cod import model, states
 from cod.flows import views
-from cod.model import Site
 from cod.states import NodeEvent, NodeState
 from cod.web.models import ListPage, Paged, Query, Reply
 from cod.web.routes import ADMINS, ANYBODY, Shaped, as_it_is, listed, nothing, route
@@ -133,12 +132,6 @@ def lifecycle() -> Lifecycle:
     return Lifecycle(states=rules, arrows=arrows)
 
 
-def _info(site: Site) -> ServerInfo:
-    return ServerInfo(
-        name=site.name, domain=site.domain, version=version("cod"), subnets=[each.name for each in site.subnets],
-        http_port=site.http_port, confd_port=site.confd_port)
-
-
 SERVER = (
     route("GET", "/conflicts", ADMINS,
           "List address and identity conflicts, newest first",
@@ -148,6 +141,8 @@ SERVER = (
           reply=as_it_is(Lifecycle)),
     route("GET", "/health", ANYBODY, "Check that the server and its database answer",
           lambda a: views.alive if a.is_stranger else views.counts, reply=Shaped(Health, _health), open=True),
-    route("GET", "/server", ANYBODY, "Show name and version of the server", lambda a: nothing(_info(a.site)),
+    route("GET", "/server", ANYBODY, "Show name and version of the server", lambda a: nothing(ServerInfo(
+              name=a.site.name, domain=a.site.domain, version=version("cod"), http_port=a.site.http_port,
+              subnets=[each.name for each in a.site.subnets], confd_port=a.site.confd_port)),
           reply=as_it_is(ServerInfo)),
 )

@@ -225,7 +225,7 @@ def _line(document: str, sentence: str) -> int:
     return next((number for number, line in enumerate(document.split("\n"), 1) if f'"{quoted[1]}"' in line), 0)
 
 
-def _adds(ask: Call[Names, TemplateDocument]) -> list[Claim]:
+def adds(ask: Call[Names, TemplateDocument | UploadCreate]) -> list[Claim]:
     """Members and owners of the group that it shall belong to; for the site, its administrators."""
     return [owner(ask.body.group)]
 
@@ -271,7 +271,7 @@ TEMPLATES = (
           listed_templates, reply=listed(TemplateList, TemplateReply.of), query=TemplateQuery),
     route("GET", "/templates/{name}", see("template"), "Show a template: 'name' or 'name@revision'",
           lambda a: partial(templates.resolve, name=a.names.name), reply=TemplateInFull, names=Named),
-    route("POST", "/templates", _adds,
+    route("POST", "/templates", adds,
           "Add a template; a changed document becomes a new revision",
           lambda a: partial(templates.add, document=a.body.document, configuration=a.prepared, group=a.body.group,
                             now=a.now),

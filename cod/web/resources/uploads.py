@@ -7,15 +7,9 @@ from functools import partial
 from operator import attrgetter
 
 from cod.flows.images import uploads
-from cod.flows.people.access import Claim
 from cod.model import Upload
-from cod.web.resources.software import UploadCreate, UploadList, UploadQuery, UploadReply
-from cod.web.routes import ANYBODY, Call, Flow, Names, Numbered, in_parts, listed, owner, route, see, use
-
-
-def _owner(ask: Call[Names, UploadCreate]) -> list[Claim]:
-    """Return the right: a group's members may, for the site its administrators."""
-    return [owner(ask.body.group)]
+from cod.web.resources.software import UploadCreate, UploadList, UploadQuery, UploadReply, adds
+from cod.web.routes import ANYBODY, Call, Flow, Names, Numbered, in_parts, listed, route, see, use
 
 
 def _create(ask: Call[Names, UploadCreate]) -> Flow[Upload]:
@@ -35,7 +29,7 @@ UPLOADS = (
                              name=attrgetter("name"), created_at=attrgetter("created_at"),
                              expires_at=attrgetter("expires_at")),
           reply=listed(UploadList, UploadReply.of), query=UploadQuery),
-    route("POST", "/uploads", _owner, "Start an upload, with or without its first piece", _create,
+    route("POST", "/uploads", adds, "Start an upload, with or without its first piece", _create,
           reply=UploadReply, body=UploadCreate, status=201, upload=True, makes="/uploads/{id}"),
     route("GET", "/uploads/{id}", see("upload"), "Show an upload; HEAD tells where to go on", _one,
           reply=UploadReply, upload=True, names=Numbered),

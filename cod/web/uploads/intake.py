@@ -215,15 +215,12 @@ class Intake:
                     await self.in_thread(path.unlink, missing_ok=True)
             for upload in await self.pool.read(uploads.every):
                 if upload.offset == upload.size:
-                    await self._finish(upload)
+                    try:
+                        await self.look(upload)
+                    except Refused as no:
+                        log.info("the upload of %s cannot become an image: %s", upload.name, no.sentence)
         except Exception as error:
             log.error("uploads: %s", error, exc_info=None if self.pool.is_away(error) else error)
-
-    async def _finish(self, upload: Upload) -> None:
-        try:
-            await self.look(upload)
-        except Refused as no:
-            log.info("the upload of %s cannot become an image: %s", upload.name, no.sentence)
 
     async def stop(self) -> None:
         """Let go of all that is under way."""

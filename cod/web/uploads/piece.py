@@ -121,7 +121,12 @@ class Piece:
                 gathered, self._gathered, self._count = self._gathered, [], 0
                 self._release()
                 await self._intake.in_thread(self._put, gathered)
-                await self._look_after()
+                if self._unknown and self._file.end >= HEAD:  # it shows what kind of file it is
+                    self._unknown = False
+                    await self._intake.check_format(self.upload, self._file)
+                late = self._intake.reactor.seconds() - self._noted >= AT_LEAST
+                if (late or self._file.end - self.upload.offset >= PUT_DOWN) and not self._checksum:
+                    await self._note()
         except Exception as error:
             self.error, self._gathered = error, []
         self._release()
@@ -149,15 +154,6 @@ class Piece:
             for data in gathered:
                 self._checksum.update(data)
         self._file.write(gathered)
-
-    async def _look_after(self) -> None:
-        """See what kind of file it is as soon as that shows; put down from time to time what is there."""
-        if self._unknown and self._file.end >= HEAD:
-            self._unknown = False
-            await self._intake.check_format(self.upload, self._file)
-        late = self._intake.reactor.seconds() - self._noted >= AT_LEAST
-        if (late or self._file.end - self.upload.offset >= PUT_DOWN) and not self._checksum:
-            await self._note()
 
     async def _note(self) -> None:
         self.upload = await self._intake.grown(self.upload, self._file)

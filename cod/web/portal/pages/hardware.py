@@ -8,20 +8,12 @@ from cod.flows.nodes import blocks, types
 from cod.pool import Tx
 from cod.web.portal import attributes
 from cod.web.portal.page import Action, Page, PageCall, api, to
-from cod.web.routes import ADMINS, Call, Named
-
-
-def _types(tx: Tx, ask: Call) -> dict[str, Any]:
-    return {"types": types.every(tx), "spoken": attributes.spoken}
+from cod.web.routes import ADMINS, Named
 
 
 def _type(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     view, members = types.show(tx, name=ask.names.name, site=ask.site, groups=ask.who.groups)
     return {"view": view, "type": view.type, "members": members, "energy": ask.site.energy}
-
-
-def _blocks(tx: Tx, ask: Call) -> dict[str, Any]:
-    return {"blocks": blocks.every(tx), "proposal": blocks.proposal(tx)}
 
 
 def _block(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
@@ -31,9 +23,10 @@ def _block(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
 _TYPE, _BLOCK = "/types/{name}", "/blocks/{name}"
 
 PAGES = (
-    Page("/types", "types.html", _types),
+    Page("/types", "types.html", lambda tx, ask: {"types": types.every(tx), "spoken": attributes.spoken}),
     Page(_TYPE, "type.html", _type, nav="/types"),
-    Page("/blocks", "blocks.html", _blocks, ADMINS),
+    Page("/blocks", "blocks.html",
+         lambda tx, ask: {"blocks": blocks.every(tx), "proposal": blocks.proposal(tx)}, ADMINS),
     Page(_BLOCK, "block.html", _block, ADMINS, nav="/blocks"),
 )
 ACTIONS = (

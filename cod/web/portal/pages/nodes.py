@@ -36,22 +36,20 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     view, bindings, history, conflicts = views.node_in_full(
         tx, ask.names.name, ask.site.policy, ask.who.groups)
     holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None
+    console: ConsoleReply | None = None
+    if works:
+        found = consoles.readable(tx, name=ask.names.name, rules=ask.site.consoles, everything=ask.who.admin,
+                                  now=ask.now)
+        console = console_reply(ask.consoles, found, None, SHOWN)
     return {"view": view, "holder": holder, "node": view.node, "bindings": bindings, "history": history,
             "conflicts": conflicts,
             "facts": nodes.hardware(view.node), "kept": nodes.kept(view.node),
             "life": life(history, ask.now), "rule": states.NODE_RULES[states.NodeState(view.node.state)],
             "offered": _offered(view.node.state) if ask.who.admin else (),
             "switches": view.node.power_driver != "none" and works,
-            "console": _console(tx, ask) if works else None, "whole_console": SHOWN_WHOLE,
+            "console": console, "whole_console": SHOWN_WHOLE,
             "wishes": nodes.power_wishes(tx, name=view.node.name) if ask.who.admin else [],
             "drivers": DRIVERS, "accounts": ["", *(account.name for account in ask.site.accounts)]}
-
-
-def _console(tx: Tx, ask: PageCall[Named]) -> ConsoleReply:
-    """The last lines of the console."""
-    found = consoles.readable(tx, name=ask.names.name, rules=ask.site.consoles, everything=ask.who.admin,
-                              now=ask.now)
-    return console_reply(ask.consoles, found, None, SHOWN)
 
 
 UNFIT = 20  # machines that COD has no loader for, shown below the nodes

@@ -67,13 +67,8 @@ def _one(tx: Tx, ask: PageCall[Named, OneQuery]) -> dict[str, Any]:
         "t": found, "about": described(found, templates.image_names(tx, [found])[found.id]),
         "revisions": revisions, "before": before,
         "changes": changes(before, found) if before else [], "owner": _names(tx)[found.group_id],
-        "users": _users(tx, found.name, ask)}
-
-
-def _users(tx: Tx, name: str, ask: Call) -> list[Any]:
-    """The vclusters whose nodes run it, as far as who asks may see them."""
-    every = views.vcluster_list(tx, groups=ask.who.groups)
-    return [one for one in every if one.template.partition("@")[0] == name]
+        "users": [one for one in views.vcluster_list(tx, groups=ask.who.groups)
+                  if one.template.partition("@")[0] == found.name]}
 
 
 def changes(before: Template, after: Template) -> list[tuple[str, str]]:
