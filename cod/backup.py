@@ -90,7 +90,7 @@ class Done:
 
 
 def backup(site_file: Path, folder: Path, now: float, keep: int = 0) -> Done:
-    """Add a set to the backups in `folder`; `keep`: how many sets stay, 0: all. Raises `Refused`, OSError."""
+    """Add a set to the backups in `folder`; `keep`: how many sets stay, 0: all. Raises `BackupRefused`, OSError."""
     site, settings = load.load(site_file)
     if folder.resolve().is_relative_to(settings.data.resolve()):
         raise BackupRefused(f"{folder} is in the data folder {settings.data}, and each backup would hold those "
@@ -132,7 +132,7 @@ def backup(site_file: Path, folder: Path, now: float, keep: int = 0) -> Done:
 
 
 def sets(folder: Path) -> list[Set]:
-    """Return the complete sets in `folder`, oldest first. Raises `Refused` where one cannot be read."""
+    """Return the complete sets in `folder`, oldest first. Raises `BackupRefused` where one cannot be read."""
     return [_set(path) for path in sorted(folder.glob("sets/*/set.json")) if not path.parent.name.startswith(".")]
 
 
@@ -258,7 +258,7 @@ def _forget(folder: Path, keep: int) -> None:
 
 
 def chosen(folder: Path, name: str = "") -> Set:
-    """Return the set of that name; '': the newest. Raises `Refused`."""
+    """Return the set of that name; '': the newest. Raises `BackupRefused`."""
     every = sets(folder)
     if not every:
         raise BackupRefused(f"{folder} holds no complete backup of COD")
@@ -286,7 +286,7 @@ def restore(folder: Path, wanted: Set, site_file: Path, now: float, *, replace: 
     """Put the set's files, images and rows where the site file says; a site file that is there already is kept.
 
     replace  files that are there and differ, and rows, are replaced; otherwise they are a reason to refuse
-    All is read and checked before the first byte is written; the rows come last, in one transaction. Raises `Refused`,
+    All is read and checked before the first byte is written; the rows come last, in one transaction. Raises `BackupRefused`,
     `rows.BadBackup`, OSError.
     """
     if faults := check(folder, wanted):

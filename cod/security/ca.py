@@ -56,7 +56,7 @@ class BadAuthority(Exception):
 
 
 class Ca:
-    """The authority whose files are in `folder`; made now if they are not there. Raises OSError, `Unusable`."""
+    """The authority whose files are in `folder`; made now if they are not there. Raises OSError, `BadAuthority`."""
 
     def __init__(self, folder: Path, site: str, now: datetime | None = None) -> None:
         self._folder = folder
@@ -154,7 +154,7 @@ def _make(folder: Path, site: str, now: datetime) -> None:
 
 
 def _read(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, bytes]:
-    """Return key and certificate (PEM) of the authority. Raises `Unusable`, also where they do not belong together."""
+    """Return key and certificate (PEM) of the authority. Raises `BadAuthority`, also where they do not belong together."""
     remedy = (f"restore both files in {folder} from a backup; or, if there is none, move both away: a new authority is "
               "made at the next start, and every VCM has to be enrolled again")
     try:

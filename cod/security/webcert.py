@@ -47,7 +47,7 @@ class BadWebCertificate(Exception):
 
 def self_signed(folder: Path, names: Sequence[str], now: datetime | None = None) -> WebCertificate:
     """The one in `folder`, made now if there is none that will do. `names`: addresses and host names, the first first.
-    Raises OSError, `Unusable`."""
+    Raises OSError, `BadWebCertificate`."""
     now = now or datetime.now(UTC)
     files = WebCertificate(folder / "web.crt", folder / "web.key")
     with secretfile.alone_in(folder):  # the parts of a new site start at once
@@ -58,7 +58,7 @@ def self_signed(folder: Path, names: Sequence[str], now: datetime | None = None)
 
 
 def loaded(files: WebCertificate) -> tuple[list[x509.Certificate], PrivateKeyTypes]:
-    """The certificates, the server's own first, and its key. Raises `Unusable`, also where they do not belong
+    """The certificates, the server's own first, and its key. Raises `BadWebCertificate`, also where they do not belong
     together."""
     try:
         chain = x509.load_pem_x509_certificates(files.certificate.read_bytes())

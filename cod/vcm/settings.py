@@ -84,7 +84,7 @@ T = TypeVar("T", bound=Settings)
 
 
 def load(path: Path, kind: type[T]) -> T:
-    """Return the settings in a file, and in the one that it names as `more`. Raises `Unusable`."""
+    """Return the settings in a file, and in the one that it names as `more`. Raises `BadSettings`."""
     values = _values(path)
     more = values.get("more")
     if isinstance(more, str) and more and (path.parent / more).exists():

@@ -21,7 +21,7 @@ log = logging.getLogger("cod.api")
 class WebTls:
     """What `listenSSL` wants. `files` names the certificate and makes it if need be; it is asked at each `reread`.
 
-    `fingerprint`: the certificate's SHA-256, hex. Raises what `files` does, and `webcert.Unusable`.
+    `fingerprint`: the certificate's SHA-256, hex. Raises what `files` does, and `webcert.BadWebCertificate`.
     """
 
     def __init__(self, files: Callable[[], WebCertificate]) -> None:

@@ -1,6 +1,6 @@
 """TFTP, read-only, without sockets or clocks: RFC 1350, 2347, 2348 (blksize), 2349 (timeout, tsize), 7440 (windowsize).
 
-A `Session` sends one file to one client. It is fed the client's datagrams and the time, and gives back what to send, as
+A `TftpSession` sends one file to one client. It is fed the client's datagrams and the time, and gives back what to send, as
 `Burst`s: runs of equally long datagrams that a kernel with UDP_SEGMENT takes in one call. tftpy's packet classes read
 and write everything that carries text; the acknowledgement and the DATA header, four bytes each and thousands a second,
 are read and written here.

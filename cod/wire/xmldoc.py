@@ -5,7 +5,7 @@ and attributes, as far as bytes show it: checking a document costs time for each
 document type declaration (entities cannot be declared without one), and only then does libxml2 see the document, with
 entities, network and `huge_tree` switched off; so its own limits hold, of which 256 elements inside each other is the
 one that counts here: it stops at the 257th, however many follow. What parses is validated against
-`schema/<schema>.rng` (RELAX NG, OASIS 2001), compiled once for each thread. Every complaint is a `Refused` with a line
+`schema/<schema>.rng` (RELAX NG, OASIS 2001), compiled once for each thread. Every complaint is a `BadDocument` with a line
 and a sentence that a person can act on.
 
 Documents are UTF-8. Another encoding is refused: bytes that mean "<!DOCTYPE" in UTF-16 would not be seen by the search.
@@ -42,7 +42,7 @@ class BadDocument(Exception):
 
 
 def parse(document: bytes, schema: str, *, limit: int = LIMIT) -> etree._Element:
-    """The root element of `document`, valid against `schema/<schema>.rng`. Raises `Refused`."""
+    """The root element of `document`, valid against `schema/<schema>.rng`. Raises `BadDocument`."""
     root = well_formed(document, schema, limit=limit)
     grammar = _grammar(schema, get_ident())
     if not grammar.validate(root):
@@ -56,7 +56,7 @@ def parse(document: bytes, schema: str, *, limit: int = LIMIT) -> etree._Element
 
 
 def well_formed(document: bytes, schema: str = "", *, limit: int = LIMIT) -> etree._Element:
-    """The root element of `document`, safe but not validated. `schema` names its limits. Raises `Refused`."""
+    """The root element of `document`, safe but not validated. `schema` names its limits. Raises `BadDocument`."""
     size, most = WRITTEN.get(schema, (LIMIT, None))
     limit = min(limit, size)
     if len(document) > limit:

@@ -1,4 +1,4 @@
-"""The NMP server over real TLS on loopback: a VCM's keeper on the other end, foreign certificates, and rubbish."""
+"""The NMP server over real TLS on loopback: a VCM's service on the other end, foreign certificates, and rubbish."""
 
 from __future__ import annotations
 

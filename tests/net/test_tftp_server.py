@@ -360,7 +360,7 @@ def test_a_bug_in_one_transfer_does_not_stop_the_others(start: Start, monkeypatc
         sock.sendto(rrq("large"), ("127.0.0.1", server.port))
         _, sender = sock.recvfrom(600)
         with monkeypatch.context() as patch:
-            patch.setattr("cod.wire.tftp.Session.receive", lambda *_: 1 / 0)
+            patch.setattr("cod.wire.tftp.TftpSession.receive", lambda *_: 1 / 0)
             sock.sendto(b"\0\4\0\1", sender)
             until(lambda: not len(server.transfers), "the bug ends nothing")
         sock.setblocking(False)
