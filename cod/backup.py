@@ -285,8 +285,8 @@ def restore(folder: Path, wanted: Set, site_file: Path, now: float, *, replace: 
             say: Callable[[str], object] = lambda line: None) -> Done:
     """Put the set's files, images and rows where the site file says; a site file that is there already is kept.
 
-    replace  files that are there and differ, and rows, are replaced; otherwise they are a reason to refuse
-    All is read and checked before the first byte is written; the rows come last, in one transaction. Raises `BackupRefused`,
+    replace  files that are there and differ, and rows, are replaced; otherwise they are a reason to refuse All is read
+    and checked before the first byte is written; the rows come last, in one transaction. Raises `BackupRefused`,
     `rows.BadBackup`, OSError.
     """
     if faults := check(folder, wanted):

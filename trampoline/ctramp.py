@@ -32,7 +32,7 @@ CONNECT_TIMEOUT = 10.0  # seconds
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 20.0  # seconds between attempts to connect
 
 
-class Unusable(Exception):
+class BadOptions(Exception):
     """The machine's command line or secret is not what an agent needs."""
 
 
@@ -54,7 +54,7 @@ def main(options: Options) -> int:
     """The program; returns its exit status."""
     try:
         return run(options)
-    except Unusable as error:
+    except BadOptions as error:
         log(f"cannot start: {error}")
         return 2
 
@@ -109,7 +109,7 @@ def _address(text: str) -> tuple[str, int]:
         socket.inet_aton(host)  # a literal address only: there is no resolver in the ramdisk
         return host, int(port)
     except (OSError, ValueError):
-        raise Unusable(f"cod.confd={text!r} is not ADDRESS:PORT") from None
+        raise BadOptions(f"cod.confd={text!r} is not ADDRESS:PORT") from None
 
 
 class Shell:
@@ -133,7 +133,7 @@ class Shell:
         try:
             secrets = protocol.Secrets(protocol.Secret.read(self._options.secret.read_text()))
         except (OSError, ValueError) as error:
-            raise Unusable(f"no usable secret in {self._options.secret}: {type(error).__name__}") from None
+            raise BadOptions(f"no usable secret in {self._options.secret}: {type(error).__name__}") from None
         if self._session_file.exists():
             secrets.learned(protocol.Secret.read(self._session_file.read_text()))
         return secrets
@@ -220,7 +220,7 @@ def leave(action: str, options: Options) -> None:
     os.sync()
     command = options.reboot_command if action == "reboot" else options.poweroff_command
     if os.system(command):
-        raise Unusable(f"{command!r} failed")
+        raise BadOptions(f"{command!r} failed")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ GIVEN_UP = (TookTooLong, CancelledError, ConnectingCancelledError)  # a request 
 LONGEST_PAUSE = 8.0  # seconds until a busy BMC is asked again, whatever it says
 
 
-class Refusal(PowerError):
+class BmcRefusal(PowerError):
     """The BMC has answered with an error; `code` is its HTTP status."""
 
     def __init__(self, code: int, sentence: str, *, lasting: bool = False) -> None:
@@ -66,13 +66,14 @@ class Bmcs:
             if response.code not in BUSY:
                 code = response.code
                 if code in (401, 403):
-                    raise Refusal(code, f"the BMC refuses user or password (HTTP {code})", lasting=True)
+                    raise BmcRefusal(code, f"the BMC refuses user or password (HTTP {code})", lasting=True)
                 try:
                     value = json.loads(text) if text.strip() else None
                 except ValueError:
                     value = None
                 if code >= 300:
-                    raise Refusal(code, f"the BMC says: {_message(value) or 'no'} (HTTP {code})", lasting=code == 404)
+                    raise BmcRefusal(code, f"the BMC says: {_message(value) or 'no'} (HTTP {code})",
+                                     lasting=code == 404)
                 if text.strip() and value is None:
                     raise PowerError("what answers there is no BMC: that is no JSON")
                 return value, response.headers.getRawHeaders("ETag", [""])[0]

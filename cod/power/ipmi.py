@@ -40,7 +40,7 @@ LASTING = {  # what ipmitool says of a session that did not come about, and what
 SILENT = "Unable to establish"
 
 
-class Refusal(PowerError):
+class IpmiRefusal(PowerError):
     """The BMC has answered, with a no."""
 
 
@@ -69,7 +69,7 @@ class IpmiDriver(Plain):
     async def cycle(self, target: Target) -> None:
         """Chassis control: power cycle, or off and on where that is not offered or the machine is off."""
         if await self.status(target) == "on":
-            with suppress(Refusal):
+            with suppress(IpmiRefusal):
                 await self._run(target, "chassis", "power", "cycle")
                 return
         await off_then_on(self._reactor, self, target, TO_GO_OFF)
@@ -89,7 +89,7 @@ class IpmiDriver(Plain):
         """The DCMI power reading; None where there is none."""
         try:
             return reading(await self._run(target, "dcmi", "power", "reading"))
-        except Refusal:
+        except IpmiRefusal:
             return None
 
     async def _run(self, target: Target, *command: str) -> str:
@@ -137,8 +137,8 @@ def trouble(said: str) -> PowerError:
     told = [line.strip() for line in said.splitlines() if "failed" in line]
     said = told[-1] if told else "no"
     if "Insufficient privilege" in said:
-        return Refusal("the account has not the rights of an operator", lasting=True)
-    return Refusal(f"the BMC says: {said}"[:300])
+        return IpmiRefusal("the account has not the rights of an operator", lasting=True)
+    return IpmiRefusal(f"the BMC says: {said}"[:300])
 
 
 def reading(said: str) -> float | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from cod.power import address
-from cod.power.bmcweb import Bmcs, Refusal
+from cod.power.bmcweb import BmcRefusal, Bmcs
 from cod.power.driver import Plain, PowerError, Target, off_then_on
 from cod.power.trust import Trust, trust_of
 
@@ -136,7 +136,7 @@ class _Talk:
         etag = (await self._got(path))[1]
         try:
             await self._ask("PATCH", path, body, etag)
-        except Refusal as refusal:
+        except BmcRefusal as refusal:
             if refusal.code not in CHANGED:
                 raise
             await self._ask("PATCH", path, body, (await self._got(path))[1])

@@ -154,7 +154,8 @@ def _make(folder: Path, site: str, now: datetime) -> None:
 
 
 def _read(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, bytes]:
-    """Return key and certificate (PEM) of the authority. Raises `BadAuthority`, also where they do not belong together."""
+    """Return key and certificate (PEM) of the authority. Raises `BadAuthority`, also where they do not belong
+    together."""
     remedy = (f"restore both files in {folder} from a backup; or, if there is none, move both away: a new authority is "
               "made at the next start, and every VCM has to be enrolled again")
     try:

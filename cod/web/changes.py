@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from cod.flows.people.access import Change, Claim
+from cod.flows.people.access import Change, RequiredRight
 from cod.model import Refused, Result, Right
 from cod.pool import Tx
 from cod.web.conditions import Tagged, asked_to_see, encoded, tag, twin
@@ -123,7 +123,8 @@ def action(route: Route) -> str:
 def change(route: Route, ask: Call) -> Change:
     """What to put down when the route's flow has run."""
     claims = [each for each in route.claims(ask) if each.kind]
-    return Change(action(route), " ".join(ask.names.texts().values()), claims[0] if claims else Claim(Right.ANY),
+    return Change(action(route), " ".join(ask.names.texts().values()),
+                  claims[0] if claims else RequiredRight(Right.ANY),
                   _look(route, ask), _values(ask.body or ask.query),
                   lambda value: {} if route.shape is None else _values(route.shape(value)))
 

@@ -24,7 +24,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.web import http
 
 from cod.flows.people import tokens
-from cod.flows.people.signin import Session
+from cod.flows.people.signin import SignedIn
 from cod.model import Who
 from cod.web.conditions import as_json, fits, gzips, packed_tag, tag
 from cod.web.context import Context
@@ -101,7 +101,7 @@ class ApiRequest(http.Request):
         self.refusal: HttpProblem | None = None
         self.stranger: HttpProblem | None = None
         self.who: Who | None = None
-        self.session: Session | None = None
+        self.session: SignedIn | None = None
         self.authentic: Deferred[None] | None = None
         self.gone = False
         self.headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}

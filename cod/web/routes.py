@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
-from cod.flows.people.access import Claim
+from cod.flows.people.access import RequiredRight
 from cod.model import SITE, Listed, Page, Result, Right, Site, Who
 from cod.model import part as part_of
 from cod.pool import Tx
@@ -137,20 +137,20 @@ class Call(Generic[N_co, B_co, Q_co]):
         return self.who.name
 
 
-Claims = Callable[[Call[N, B, Q]], Sequence[Claim]]
+Claims = Callable[[Call[N, B, Q]], Sequence[RequiredRight]]
 
 
-def ANYBODY(ask: Call) -> Sequence[Claim]:
+def ANYBODY(ask: Call) -> Sequence[RequiredRight]:
     """Let everybody in who is signed in; a list shows what they may see of it."""
-    return (Claim(Right.ANY),)
+    return (RequiredRight(Right.ANY),)
 
 
-def ADMINS(ask: Call) -> Sequence[Claim]:
+def ADMINS(ask: Call) -> Sequence[RequiredRight]:
     """Return the site's administrators."""
-    return (Claim(Right.ADMIN),)
+    return (RequiredRight(Right.ADMIN),)
 
 
-ThingClaims = Callable[[Call[Thing]], Sequence[Claim]]
+ThingClaims = Callable[[Call[Thing]], Sequence[RequiredRight]]
 
 
 def see(kind: str) -> ThingClaims:
@@ -169,17 +169,17 @@ def manage(kind: str) -> ThingClaims:
 
 
 def _wanting(right: Right, kind: str, about: str) -> ThingClaims:
-    def wants(ask: Call[Thing]) -> Sequence[Claim]:
-        return (Claim(right, kind, ask.names.key),)
+    def wants(ask: Call[Thing]) -> Sequence[RequiredRight]:
+        return (RequiredRight(right, kind, ask.names.key),)
 
     wants.__doc__ = about  # shown in the API's document
     return wants
 
 
-def owner(group: str) -> Claim:
+def owner(group: str) -> RequiredRight:
     """Return the right to make an image or template: for a group its members', for the site ('' or 'site', as
     `store.people.groups.owner_id` takes it) its administrators', because everybody runs what is the site's."""
-    return Claim(Right.ADMIN) if group in ("", SITE) else Claim(Right.USE, "group", group)
+    return RequiredRight(Right.ADMIN) if group in ("", SITE) else RequiredRight(Right.USE, "group", group)
 
 
 @dataclass(frozen=True, slots=True)

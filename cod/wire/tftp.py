@@ -1,9 +1,9 @@
 """TFTP, read-only, without sockets or clocks: RFC 1350, 2347, 2348 (blksize), 2349 (timeout, tsize), 7440 (windowsize).
 
-A `TftpSession` sends one file to one client. It is fed the client's datagrams and the time, and gives back what to send, as
-`Burst`s: runs of equally long datagrams that a kernel with UDP_SEGMENT takes in one call. tftpy's packet classes read
-and write everything that carries text; the acknowledgement and the DATA header, four bytes each and thousands a second,
-are read and written here.
+A `TftpSession` sends one file to one client. It is fed the client's datagrams and the time, and gives back what to
+send, as `Burst`s: runs of equally long datagrams that a kernel with UDP_SEGMENT takes in one call. tftpy's packet
+classes read and write everything that carries text; the acknowledgement and the DATA header, four bytes each and
+thousands a second, are read and written here.
 
 How a session moves. Blocks are counted from 1 without end; on the wire the count wraps from 65535 to 0, as the other
 servers do (RFC 1350 does not foresee it). An answer to options (OACK) is treated as block 0, which the client

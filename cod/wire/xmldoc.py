@@ -4,9 +4,9 @@ The order is what makes it safe. First the size is checked, and for documents th
 and attributes, as far as bytes show it: checking a document costs time for each. Then the bytes are searched for a
 document type declaration (entities cannot be declared without one), and only then does libxml2 see the document, with
 entities, network and `huge_tree` switched off; so its own limits hold, of which 256 elements inside each other is the
-one that counts here: it stops at the 257th, however many follow. What parses is validated against
-`schema/<schema>.rng` (RELAX NG, OASIS 2001), compiled once for each thread. Every complaint is a `BadDocument` with a line
-and a sentence that a person can act on.
+one that counts here: it stops at the 257th, however many follow. What parses is validated against `schema/<schema>.rng`
+(RELAX NG, OASIS 2001), compiled once for each thread. Every complaint is a `BadDocument` with a line and a sentence
+that a person can act on.
 
 Documents are UTF-8. Another encoding is refused: bytes that mean "<!DOCTYPE" in UTF-16 would not be seen by the search.
 """

@@ -23,7 +23,7 @@ from scipy.sparse import lil_array
 
 from cod.model import NodeType, Policy, RequestTuple
 from cod.policy.scheduler.allocate import decide
-from cod.policy.scheduler.feasibility import Fitting
+from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.snapshot import WARM, Decision, FreeNodes, Kind, PendingRequest, Snapshot
 
 POLICY = Policy()
@@ -102,7 +102,7 @@ class Program:
 
     def __init__(self, seen: Snapshot) -> None:
         self._seen = seen
-        fitting = Fitting(seen)
+        fitting = Feasibility(seen)
         self.columns: list[tuple[PendingRequest, int, Kind | None, int]] = [(wish, -1, None, 0) for wish in seen.wishes]
         for wish in seen.wishes:
             for position, one in enumerate(wish.tuples):

@@ -217,7 +217,7 @@ def test_what_a_vcm_may_say_does_not_begin_anew_with_a_connection(site: Site) ->
     assert isinstance(second.ask(b.Status()), b.Error)
     first.host.reactor.advance(60.0)
     first.host.quotas.forget({})
-    assert first.host.quotas.of(1) is not second.session._ration  # nothing is remembered for ever
+    assert first.host.quotas.of(1) is not second.session._quota  # nothing is remembered for ever
     assert isinstance(Line(site, host=first.host).ask(b.Status()), b.Vcluster)
 
 

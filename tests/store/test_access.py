@@ -10,7 +10,7 @@ from sqlalchemy import insert
 from cod.flows import views
 from cod.flows.images import images as image_flows
 from cod.flows.people import groups as group_flows
-from cod.flows.people.access import Claim, guarded
+from cod.flows.people.access import RequiredRight, guarded
 from cod.model import Owned, Refused, RequestTuple, Right, Role, Who
 from cod.policy.people.names import full
 from cod.states import NodeState
@@ -119,7 +119,8 @@ def test_lists_are_narrowed_to_what_a_group_owns_and_the_site_shares(tx: Tx) -> 
 def test_a_flow_runs_only_with_every_right(tx: Tx) -> None:
     ids = furnished(tx)
     ran: list[Any] = []
-    wanted = [Claim(Right.USE, "vcluster", "red-cluster"), Claim(Right.SEE, "template", "blue/blue-template")]
+    wanted = [RequiredRight(Right.USE, "vcluster", "red-cluster"), RequiredRight(Right.SEE, "template",
+                                                                                 "blue/blue-template")]
     with pytest.raises(Refused, match="there is no template 'blue/blue-template'"):
         guarded(tx, flow=ran.append, who=member(ids["red"]), claims=wanted)
     with pytest.raises(Refused, match="there is no vcluster 'red-cluster'"):
@@ -135,6 +136,6 @@ def test_what_is_another_groups_reads_as_what_is_not_there(tx: Tx) -> None:
     sentences = []
     for name in ("blue-image", "no-image"):
         with pytest.raises(Refused) as refused:
-            guarded(tx, flow=lambda tx: None, who=member(ids["red"]), claims=[Claim(Right.USE, "image", name)])
+            guarded(tx, flow=lambda tx: None, who=member(ids["red"]), claims=[RequiredRight(Right.USE, "image", name)])
         sentences.append((refused.value.code, refused.value.field, refused.value.sentence.replace(name, "")))
     assert sentences[0] == sentences[1]

@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from cod.flows.images import images, templates, uploads
 from cod.flows.people import groups
-from cod.flows.people.access import Claim, check
+from cod.flows.people.access import RequiredRight, check
 from cod.model import ImageRules, Ingested, Refused, Right, Role, Who
 from cod.policy.people import names
 from cod.store import tables as t
@@ -224,7 +224,7 @@ def test_a_bare_name_is_answered_with_the_full_ones_of_ones_own_groups(tx: Tx, o
 
     def told(kind: str, key: str, **roles: Role) -> str:
         who = Who("user:m", roles={owners[group]: role for group, role in roles.items()})
-        return refusal(check, tx, who, Claim(Right.SEE, kind, key))[2]
+        return refusal(check, tx, who, RequiredRight(Right.SEE, kind, key))[2]
 
     assert told("image", "debian", physics=Role.VIEWER) == "there is no image 'debian': is 'physics/debian' meant?"
     assert told("template", "web@1", physics=Role.VIEWER) == (
@@ -234,7 +234,7 @@ def test_a_bare_name_is_answered_with_the_full_ones_of_ones_own_groups(tx: Tx, o
     ready(tx, "plain")
     for key, said in (("site/plain", ": is 'plain' meant?"), ("site/debian", ""), ("site/none", "")):
         assert told("image", key, chemistry=Role.OWNER) == f"there is no image {key!r}{said}"
-    both = refusal(check, tx, Who("user:root", admin=True), Claim(Right.SEE, "image", "debian"))[2]
+    both = refusal(check, tx, Who("user:root", admin=True), RequiredRight(Right.SEE, "image", "debian"))[2]
     assert both == "there is no image 'debian': is 'physics/debian' meant?"
 
 

@@ -203,4 +203,4 @@ def test_an_administrator_may_give_it_again(tx: Tx, ann: User) -> None:
     deleted(tx)
     again = people.create(tx, "ann", now=NOW)
     assert people.one(tx, "ann") == (again, [])
-    assert access.allows(tx, me(again), access.Claim(Right.SEE, "group", "physics")) is False
+    assert access.allows(tx, me(again), access.RequiredRight(Right.SEE, "group", "physics")) is False

@@ -223,11 +223,11 @@ def test_a_dcmi_power_reading() -> None:
      "does not know the user", True, PowerError),
     ("Error: Unable to establish IPMI v2 / RMCP+ session", "does not answer", False, PowerError),
     ("Set Chassis Power Control to Up/On failed: Insufficient privilege level", "rights of an operator", True,
-     ipmi.Refusal),
+     ipmi.IpmiRefusal),
     ("Invalid completion code received: Insufficient privilege level\nSet Chassis Power Control to Cycle failed: "
      "Invalid data field in request", "says: Set Chassis Power Control to Cycle failed: Invalid data", False,
-     ipmi.Refusal),
-    ("", "says: no", False, ipmi.Refusal),
+     ipmi.IpmiRefusal),
+    ("", "says: no", False, ipmi.IpmiRefusal),
 ])
 def test_what_ipmitools_words_mean(said: str, sentence: str, lasting: bool, kind: type[PowerError]) -> None:
     error = ipmi.trouble(said)

@@ -12,7 +12,7 @@ import pytest
 
 from cod.model import RequestTuple
 from cod.policy.scheduler import packing, rebalance
-from cod.policy.scheduler.feasibility import Fitting
+from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.packed import Placed
 from cod.policy.scheduler.packing import pack
 from cod.policy.scheduler.placement import Found, Want
@@ -26,7 +26,7 @@ PLENTY = 100_000
 
 def wants(lots: Iterable[FreeNodes], *wishes: PendingRequest) -> list[Want]:
     """The wishes, with what of a site would do for them."""
-    fitting = Fitting(site(lots=list(lots), wishes=list(wishes)))
+    fitting = Feasibility(site(lots=list(lots), wishes=list(wishes)))
     return [Want(one, tuple(fitting.fit(each, one.subnet) for each in one.tuples)) for one in wishes]
 
 
@@ -135,7 +135,7 @@ def test_the_fullest_choice_is_found() -> None:
     """As by trying all."""
     dice = random.Random(4)
     for _ in range(200):
-        parts = [rebalance.Part(number, 0, ONE, dice.randint(1, 9)) for number in range(dice.randint(0, 7))]
+        parts = [rebalance.TuplePart(number, 0, ONE, dice.randint(1, 9)) for number in range(dice.randint(0, 7))]
         room = dice.randint(0, 30)
         most = max(total for size in range(len(parts) + 1) for some in itertools.combinations(parts, size)
                    if (total := sum(part.nodes for part in some)) <= room)
@@ -259,19 +259,19 @@ def test_it_holds(check: Property) -> None:
 
 # ---------------------------------------------------------------- planted faults
 
-def _overfull(parts: Sequence[rebalance.Part], room: int) -> list[rebalance.Part]:
+def _overfull(parts: Sequence[rebalance.TuplePart], room: int) -> list[rebalance.TuplePart]:
     return list(parts)
 
 
 def _loses_a_part(shift: Any) -> Any:
-    def shifted(placed: Placed, part: rebalance.Part, new: Kind) -> None:
+    def shifted(placed: Placed, part: rebalance.TuplePart, new: Kind) -> None:
         shift(placed, part, new)
         want, found = placed.found[part.request_id]
         placed.move(want, Found([{new: part.nodes} for _ in found.places]))
     return shifted
 
 
-def _forgets(placed: Placed, part: rebalance.Part, better: Kind) -> bool:
+def _forgets(placed: Placed, part: rebalance.TuplePart, better: Kind) -> bool:
     for one in placed.at[better] - {part.request_id}:
         placed.move(placed.found[one][0], None)
     rebalance._shift(placed, part, better)

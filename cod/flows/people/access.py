@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class RequiredRight:
     """A right that a question wants, on the thing of that kind and name (see `store.people.access.owned`)."""
 
     right: Right
@@ -42,13 +42,13 @@ class Change:
 
     action: str
     thing: str
-    claim: Claim
+    claim: RequiredRight
     look: Callable[[Tx], Mapping[str, Any]] | None
     asked: Mapping[str, Any]
     told: Callable[[Any], Mapping[str, Any]]
 
 
-def guarded(tx: Tx, *, flow: Callable[[Tx], T], who: Who, claims: Sequence[Claim]) -> T:
+def guarded(tx: Tx, *, flow: Callable[[Tx], T], who: Who, claims: Sequence[RequiredRight]) -> T:
     """Return what `flow` returns, if `who` has every right in `claims`. Raises `Refused`."""
     who = current(tx, who)
     for claim in claims:
@@ -92,7 +92,7 @@ def _seen(tx: Tx, change: Change) -> Mapping[str, Any] | None:
         return None
 
 
-def check(tx: Tx, who: Who, claim: Claim) -> None:
+def check(tx: Tx, who: Who, claim: RequiredRight) -> None:
     """Raise `Refused` unless `who` has the right."""
     owned = access.owned(tx, claim.kind, claim.key)
     sentence = f"there is no {claim.kind} {claim.key!r}"
@@ -107,7 +107,7 @@ def offered(who: Who, right: Right, group_id: int | None = None) -> bool:
     return who.writes and rights.may(who, right, Owned(frozenset() if group_id is None else frozenset({group_id})))
 
 
-def allows(tx: Tx, who: Who, claim: Claim) -> bool:
+def allows(tx: Tx, who: Who, claim: RequiredRight) -> bool:
     """Return whether `who` has the right now, on the thing itself. For pages, which show only what may be done."""
     owned = access.owned(tx, claim.kind, claim.key)
     return who.writes and owned is not None and rights.may(who, claim.right, owned)

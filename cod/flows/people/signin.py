@@ -28,7 +28,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SignedIn:
     """A session that goes on, and who asks by it. `stale`: it wants to be noted as in use (`seen`)."""
 
     who: Who
@@ -157,7 +157,7 @@ def _put(tx: Tx, counts: Mapping[str, signin.Count | None]) -> None:
 # ---------------------------------------------------------------- sessions
 
 
-def session(tx: Tx, *, cookie: str, address: str, rules: SignInRules, now: float) -> Session | None:
+def session(tx: Tx, *, cookie: str, address: str, rules: SignInRules, now: float) -> SignedIn | None:
     """The session whose cookie has the digest `cookie`, with what its user may now; None where it is over. Reads."""
     found = signins.by_digest(tx, cookie)
     if found is None or found.expires_at <= now or found.last_seen <= now - rules.idle:
@@ -166,7 +166,7 @@ def session(tx: Tx, *, cookie: str, address: str, rules: SignInRules, now: float
     if user is None or not user.able:
         return None
     who = replace(rights.person(user, people.roles(tx, user.id), address=address), session=found.id)
-    return Session(who, user, found, now - found.last_seen >= SEEN_EVERY)
+    return SignedIn(who, user, found, now - found.last_seen >= SEEN_EVERY)
 
 
 def seen(tx: Tx, session_id: int, now: float) -> None:

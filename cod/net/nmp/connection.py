@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from cod.model import SiteRef
-from cod.net.nmp.limits import QuietLog, Ration
+from cod.net.nmp.limits import QuietLog, Quota
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
 from cod.wire.nmp.frames import LONGEST_BODY, LONGEST_HELLO, Decoder, Fault, Message
@@ -60,7 +60,7 @@ class Host(Protocol):
 class _Outlet:
     """The transport tells it whether what is written goes out."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: NmpConnection) -> None:
         self._line = line
 
     def pauseProducing(self) -> None:
@@ -75,20 +75,20 @@ class _Outlet:
         """It is gone: `connectionLost` says so, too."""
 
 
-class Line(protocol.Protocol, ABC):
+class NmpConnection(protocol.Protocol, ABC):
     """A connection. Whoever inherits it says in `carry_out` what is done about a message, one after the other."""
 
     transport: Any
 
     def __init__(self, host: Host, address: str) -> None:
         self._host, self.address = host, address
-        self._decoder, self._talk = Decoder(LONGEST_HELLO), Conversation(Side.COD)
+        self._decoder, self._conversation = Decoder(LONGEST_HELLO), Conversation(Side.COD)
         self._ids = count(1)
         self._heard: deque[Message] = deque()
         self._working = self._paused = self._closing = self._strange = False
         now = self._last_heard = self._begun = self._left_at = host.reactor.seconds()
         self._full_since: float | None = None
-        self._ration = Ration(now)
+        self._quota = Quota(now)
         self.is_open = False
 
     @property
@@ -100,9 +100,9 @@ class Line(protocol.Protocol, ABC):
     async def carry_out(self, message: Message) -> None:
         """Do what it says. Raises nothing."""
 
-    def opened(self, ration: Ration) -> None:
+    def opened(self, quota: Quota) -> None:
         """It has said who it is, and so what it may send still."""
-        self.is_open, self._ration = True, ration
+        self.is_open, self._quota = True, quota
         self._begun = self._host.reactor.seconds()
         self._decoder.longest = LONGEST_BODY
         self._known()
@@ -121,7 +121,7 @@ class Line(protocol.Protocol, ABC):
         if self._closing:
             return
         now = self._last_heard = self._host.reactor.seconds()
-        self._ration.heard(len(data), now)
+        self._quota.heard(len(data), now)
         if self.is_open and not self._decoder.midway:  # a stranger's time runs from the beginning, whatever it sends
             self._begun = now
         try:
@@ -131,8 +131,8 @@ class Line(protocol.Protocol, ABC):
                     continue
                 MESSAGES.labels("in", message.verb if message.verb in xml.RECORDS else "unknown").inc()
                 try:
-                    self._talk.hears(message)
-                    self._ration.may_say(message.verb, now)
+                    self._conversation.hears(message)
+                    self._quota.may_say(message.verb, now)
                 except Fault as fault:
                     fault.about = message.id
                     self.refuse(fault)
@@ -146,7 +146,7 @@ class Line(protocol.Protocol, ABC):
     def _throttle(self, now: float) -> None:
         """Listen to it, or not."""
         crowded = len(self._heard) > (BACKLOG // 2 if self._paused else BACKLOG)
-        pause = crowded or self._full_since is not None or self._ration.is_spent(now)
+        pause = crowded or self._full_since is not None or self._quota.is_spent(now)
         if pause == self._paused or self._closing:
             return
         self._paused = pause
@@ -161,7 +161,7 @@ class Line(protocol.Protocol, ABC):
         if self._closing:
             return
         FAULTS.labels(fault.code).inc()
-        enough = not self._ration.may_err(self._host.reactor.seconds())
+        enough = not self._quota.may_err(self._host.reactor.seconds())
         ends = fault.fatal or enough or not self.is_open
         self._host.quiet.warning(
             (self.name, fault.code), f"VCM of {self.name}: {fault.sentence}{'; closed' if ends else ''}")
@@ -206,7 +206,7 @@ class Line(protocol.Protocol, ABC):
             return False
         verb = xml.verb(body)
         try:
-            data = self._talk.says(Message(verb, f"c{next(self._ids)}", xml.write(body), answers, sequence))
+            data = self._conversation.says(Message(verb, f"c{next(self._ids)}", xml.write(body), answers, sequence))
         except Fault as fault:
             log.debug("not said: %s", fault.sentence)
             return False
@@ -230,7 +230,7 @@ class Line(protocol.Protocol, ABC):
             self.refuse(Fault("malformed", "no whole message has come in time", fatal=True))
         elif self.is_open and now >= self._last_heard + 3 * keepalive:
             self._cut("has fallen silent")
-        elif self.is_open and now >= self._last_heard + keepalive and not self._talk.waiting():
+        elif self.is_open and now >= self._last_heard + keepalive and not self._conversation.waiting():
             self.say(b.Ping())
 
     def _cut(self, why: str) -> None:

@@ -20,7 +20,7 @@ MOST_KNOWN = 1000  # things that are remembered to have been said
 Thing = tuple[str, str]
 
 
-class Ration:
+class Quota:
     """What one VCM may send and do wrong, on one connection or several after each other."""
 
     def __init__(self, now: float) -> None:
@@ -62,12 +62,12 @@ class Quotas:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._of: dict[int, Ration] = {}
+        self._of: dict[int, Quota] = {}
         self._greetings: dict[str, Bucket] = {}
 
-    def of(self, vcluster_id: int) -> Ration:
+    def of(self, vcluster_id: int) -> Quota:
         """The ration of a vcluster's VCM."""
-        return self._of.setdefault(vcluster_id, Ration(self._clock()))
+        return self._of.setdefault(vcluster_id, Quota(self._clock()))
 
     def greets(self, who: str) -> None:
         """Count a greeting by that certificate, or from that address. Raises `Fault`."""

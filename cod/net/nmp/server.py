@@ -1,8 +1,8 @@
 """The NMP server: virtual cluster managers connect to it over TLS (docs/nmp.md).
 
-Each connection is a `VcmSession` (net/nmp/session.py). What is owed to VCMs is looked for twice a second for all of them in
-one read, and at once when a flow of this host says so. One sweep every few seconds looks after silence, so an idle
-connection costs some memory and no timer.
+Each connection is a `VcmSession` (net/nmp/session.py). What is owed to VCMs is looked for twice a second for all of
+them in one read, and at once when a flow of this host says so. One sweep every few seconds looks after silence, so an
+idle connection costs some memory and no timer.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from cod.flows.notices import certificates, vcms
 from cod.model import Effect, Owed, Refused, Result
 from cod.net.nmp import connection, verbs
-from cod.net.nmp.connection import Line
+from cod.net.nmp.connection import NmpConnection
 from cod.net.nmp.limits import Quotas
 from cod.net.nmp.verbs import VcmPeer
 from cod.pool import Pool
@@ -61,7 +61,7 @@ class Server(connection.Host, Protocol):
     quotas: Quotas
 
 
-class VcmSession(Line):
+class VcmSession(NmpConnection):
     """A VCM's connection."""
 
     def __init__(self, server: Server, address: str) -> None:

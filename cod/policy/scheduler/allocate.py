@@ -44,7 +44,7 @@ from collections.abc import Callable, Iterator, Sequence
 from cod.model import Policy
 from cod.policy.scheduler import placement, priority, reasons
 from cod.policy.scheduler.backfill import Backfill, back
-from cod.policy.scheduler.feasibility import Fit, Fitting
+from cod.policy.scheduler.feasibility import Feasibility, Fit
 from cod.policy.scheduler.inventory import Inventory
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.packing import pack
@@ -65,12 +65,12 @@ from cod.policy.scheduler.snapshot import (
 )
 
 
-def decide(snapshot: Snapshot, policy: Policy, now: float, fitting: Fitting | None = None) -> Decision:
+def decide(snapshot: Snapshot, policy: Policy, now: float, fitting: Feasibility | None = None) -> Decision:
     """Return what becomes of every pending request of `snapshot`, at `now` (seconds since the epoch).
 
     fitting  what the snapshot has for its requests, where that is known already
     """
-    fitting = fitting or Fitting(snapshot)
+    fitting = fitting or Feasibility(snapshot)
     choice = _Choice(snapshot, fitting, policy, now)
     for peers in priority.peers(snapshot.wishes, policy, fitting):
         choice.decide(peers)
@@ -80,7 +80,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: float, fitting: Fitting | No
 class _Choice:
     """Decides request after request, remembering what is still to be had."""
 
-    def __init__(self, snapshot: Snapshot, fitting: Fitting, policy: Policy, now: float) -> None:
+    def __init__(self, snapshot: Snapshot, fitting: Feasibility, policy: Policy, now: float) -> None:
         self._snapshot, self._fitting, self._policy, self._now = snapshot, fitting, policy, now
         self._stock = Inventory(snapshot, fitting.kinds, now)
         self._lenders = Candidates(snapshot, now)

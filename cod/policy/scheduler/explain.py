@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from cod.model import Policy
 from cod.policy.hardware.quantity import span
 from cod.policy.scheduler.allocate import decide
-from cod.policy.scheduler.feasibility import Fitting
+from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.holdings import Sum, sums
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.preemption import outranks, takeable
@@ -126,7 +126,7 @@ def explain(
 ) -> Explanation:
     """Why the pending request `request_id` of `snapshot` waits, at `now`. Raises KeyError when it is not in it."""
     wish = {wish.id: wish for wish in snapshot.wishes}[request_id]
-    fitting = Fitting(snapshot)
+    fitting = Feasibility(snapshot)
     fits = [fitting.fit(one, wish.subnet) for one in wish.tuples]
     kinds = {kind for fit in fits for kind in fit.kinds}
     site_of = {type_id: count for fit in fits for type_id, count in fit.site_of.items()}
@@ -170,13 +170,13 @@ def _mine(rows: Iterable[FreeNodes | IncomingNodes], kinds: Set[Kind], request_i
     return sum(row.count for row in rows if row.kind in kinds and row.reserved in (0, request_id))
 
 
-def _ahead(order: Iterable[PendingRequest], types: Set[int], fitting: Fitting) -> Iterator[Ahead]:
+def _ahead(order: Iterable[PendingRequest], types: Set[int], fitting: Feasibility) -> Iterator[Ahead]:
     for wish in order:
         if any(not types.isdisjoint(fitting.fit(one, wish.subnet).site_of) for one in wish.tuples):
             yield Ahead(wish.id, wish.vcluster_id, wish.priority, sum(one.count for one in wish.tuples))
 
 
-def _types(snapshot: Snapshot, wish: PendingRequest, fitting: Fitting) -> Iterator[Fit]:
+def _types(snapshot: Snapshot, wish: PendingRequest, fitting: Feasibility) -> Iterator[Fit]:
     """The types of the site, cheapest first."""
     counts = {name: _by_type(getattr(snapshot, name)) for name in ("lots", "coming", "holdings")}
     for type_id, node_type in sorted(snapshot.types.items(), key=lambda item: (item[1].cost, item[0])):

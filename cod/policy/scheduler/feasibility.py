@@ -69,7 +69,7 @@ class Fit:
         return self.roomy[count]
 
 
-class Fitting:
+class Feasibility:
     """What the site has, by what is asked of it."""
 
     def __init__(self, snapshot: Snapshot) -> None:

@@ -12,17 +12,17 @@ import math
 from collections.abc import Iterable
 
 from cod.model import Policy
-from cod.policy.scheduler.feasibility import Fitting
+from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.snapshot import PendingRequest
 
 
-def ordered(wishes: Iterable[PendingRequest], policy: Policy, fitting: Fitting) -> list[PendingRequest]:
+def ordered(wishes: Iterable[PendingRequest], policy: Policy, fitting: Feasibility) -> list[PendingRequest]:
     """Return the wishes, the one that is looked at first in front. The order of two depends on no third."""
     return sorted(wishes, key=lambda wish: (
         -wish.priority, age(wish, policy), choice(wish, fitting), wish.submitted_at, wish.id))
 
 
-def peers(wishes: Iterable[PendingRequest], policy: Policy, fitting: Fitting) -> list[list[PendingRequest]]:
+def peers(wishes: Iterable[PendingRequest], policy: Policy, fitting: Feasibility) -> list[list[PendingRequest]]:
     """Return the same in groups of one priority and one age."""
     groups = itertools.groupby(ordered(wishes, policy, fitting), key=lambda wish: (wish.priority, age(wish, policy)))
     return [list(group) for _, group in groups]
@@ -33,7 +33,7 @@ def age(wish: PendingRequest, policy: Policy) -> float:
     return math.floor(wish.submitted_at / policy.age_step) if policy.age_step > 0 else wish.submitted_at
 
 
-def choice(wish: PendingRequest, fitting: Fitting) -> int:
+def choice(wish: PendingRequest, fitting: Feasibility) -> int:
     """Return how many nodes of the site would do for its most constraining tuple, in blocks that are large enough."""
     fits = ((one, fitting.fit(one, wish.subnet)) for one in wish.tuples)
     return min(fit.site if wish.may_spread else fit.in_blocks_of(one.count) for one, fit in fits)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from cod.model import RequestTuple
 from cod.policy.hardware.quantity import span
-from cod.policy.scheduler.feasibility import Fit, Fitting
+from cod.policy.scheduler.feasibility import Feasibility, Fit
 from cod.policy.scheduler.placement import Want
 from cod.policy.scheduler.snapshot import Hold, Kind, PendingRequest, Refusal
 from cod.policy.scheduler.spread import Demand, Exhausted, spread, whole
@@ -53,7 +53,7 @@ def waiting(wish: PendingRequest, coming: int, taking: int) -> Refusal:
     return Refusal(wish.id, "taking" if taking else "coming", "waits for " + " and ".join(parts))
 
 
-def why_not(want: Want, fitting: Fitting, held: bool = False) -> Refusal:
+def why_not(want: Want, fitting: Feasibility, held: bool = False) -> Refusal:
     """Say why a request can have nothing now, and whether it ever will. `held`: nodes are held back for it."""
     impossible = _impossible(want, fitting)
     if impossible:
@@ -80,7 +80,7 @@ def _in_one_block(want: Want) -> str:
 # ---------------------------------------------------------------- what can never be
 
 
-def _impossible(want: Want, fitting: Fitting) -> str:
+def _impossible(want: Want, fitting: Feasibility) -> str:
     """Why all nodes of the site together could not satisfy it; '' where they could."""
     wish = want.wish
     least = min(fit.site if wish.may_spread else fit.largest for fit in want.fits) - sum(wish.own.values())
@@ -93,7 +93,7 @@ def _impossible(want: Want, fitting: Fitting) -> str:
     return _impossible_together(want, fitting) if len(want.fits) > 1 else ""
 
 
-def _impossible_together(want: Want, fitting: Fitting) -> str:
+def _impossible_together(want: Want, fitting: Feasibility) -> str:
     wish = want.wish
     by_type = [Demand(one.count, tuple(sorted(fitting.other_types(wish, fit))))
                for one, fit in zip(wish.tuples, want.fits, strict=True)]
@@ -106,7 +106,7 @@ def _impossible_together(want: Want, fitting: Fitting) -> str:
             "spread")
 
 
-def _too_few(want: Want, fitting: Fitting, number: int, fit: Fit) -> str:
+def _too_few(want: Want, fitting: Feasibility, number: int, fit: Fit) -> str:
     count = want.wish.tuples[number].count
     where = f" (tuple {number + 1})" if len(want.fits) > 1 else ""
     besides = " besides its own" if want.wish.own else ""
@@ -121,7 +121,7 @@ def _too_few(want: Want, fitting: Fitting, number: int, fit: Fit) -> str:
     return ""
 
 
-def _fit_in_blocks(want: Want, fitting: Fitting) -> bool:
+def _fit_in_blocks(want: Want, fitting: Feasibility) -> bool:
     blocks: dict[Kind, int] = {}
     for fit in want.fits:
         blocks |= fitting.others(want.wish, fit)
@@ -131,7 +131,7 @@ def _fit_in_blocks(want: Want, fitting: Fitting) -> bool:
         return True  # nobody knows; it is not turned away for that
 
 
-def _lacks(one: RequestTuple, fitting: Fitting) -> str:
+def _lacks(one: RequestTuple, fitting: Feasibility) -> str:
     """What keeps the other types of the site from being eligible, the first few of them."""
     lines = [f"{fitting.name(type_id)} lacks {'; '.join(map(str, why[:3]))}"
              for type_id, why in sorted(fitting.lacks(one).items()) if why and fitting.has(type_id)]

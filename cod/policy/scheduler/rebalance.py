@@ -21,7 +21,7 @@ A_MOVE = 20  # is as much effort as so many looks
 LEAST = 1e-6  # a gain
 
 
-class Part(NamedTuple):
+class TuplePart(NamedTuple):
     """What one tuple of a request has of one kind."""
 
     request_id: int
@@ -61,12 +61,12 @@ def fill_up(placed: Placed) -> bool:
     return gained
 
 
-def _parts(placed: Placed, kind: Kind) -> list[Part]:
-    return [Part(one, position, kind, place[kind]) for one in sorted(placed.at[kind])
+def _parts(placed: Placed, kind: Kind) -> list[TuplePart]:
+    return [TuplePart(one, position, kind, place[kind]) for one in sorted(placed.at[kind])
             for position, place in enumerate(placed.found[one][1].places) if kind in place]
 
 
-def _would_do(placed: Placed, part: Part) -> tuple[Kind, ...]:
+def _would_do(placed: Placed, part: TuplePart) -> tuple[Kind, ...]:
     return placed.found[part.request_id][0].fits[part.position].kinds
 
 
@@ -90,7 +90,7 @@ def _share_out(placed: Placed, first: Kind, second: Kind) -> bool:
     return True
 
 
-def _fullest(parts: Sequence[Part], room: int) -> list[Part]:
+def _fullest(parts: Sequence[TuplePart], room: int) -> list[TuplePart]:
     """Return, of all choices that there is room for the one with most nodes, of several that with the first of
     `parts`."""
     sums = [1]  # a bit for each number of nodes that the first so many parts can come to
@@ -105,7 +105,7 @@ def _fullest(parts: Sequence[Part], room: int) -> list[Part]:
     return chosen
 
 
-def _shift(placed: Placed, part: Part, new: Kind) -> None:
+def _shift(placed: Placed, part: TuplePart, new: Kind) -> None:
     """A tuple's nodes of one kind are now of another."""
     want, found = placed.found[part.request_id]
     places = [Counter(place) for place in found.places]
@@ -117,14 +117,14 @@ def _shift(placed: Placed, part: Part, new: Kind) -> None:
 # ---------------------------------------------------------------- driving out
 
 
-def _dear(placed: Placed) -> list[Part]:
+def _dear(placed: Placed) -> list[TuplePart]:
     """Return all that has a place, the dearest requests first."""
     order = sorted(placed.found, key=lambda one: (-placed.cost_of(placed.found[one][1]), one))
-    return [Part(one, position, kind, nodes) for one in order
+    return [TuplePart(one, position, kind, nodes) for one in order
             for position, place in enumerate(placed.found[one][1].places) for kind, nodes in sorted(place.items())]
 
 
-def _drive_out(placed: Placed, part: Part) -> bool:
+def _drive_out(placed: Placed, part: TuplePart) -> bool:
     """Let a tuple have nodes of a cheaper kind where all together cost less then."""
     if part not in _parts(placed, part.kind):
         return False  # it has been moved meanwhile
@@ -138,7 +138,7 @@ def _drive_out(placed: Placed, part: Part) -> bool:
     return False
 
 
-def _driven_out(placed: Placed, part: Part, better: Kind) -> bool:
+def _driven_out(placed: Placed, part: TuplePart, better: Kind) -> bool:
     others = [placed.found[one] for one in sorted(placed.at[better] - {part.request_id})]
     others.sort(key=lambda one: -sum(each.count for each in one[0].wish.tuples))
     placed.effort -= A_MOVE * (1 + len(others))

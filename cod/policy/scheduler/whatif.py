@@ -10,7 +10,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
 from cod.policy.scheduler.explain import Explanation
-from cod.policy.scheduler.feasibility import Fitting
+from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.snapshot import Holder, PendingRequest, Snapshot
 
 NOBODYS = -1
@@ -55,7 +55,7 @@ def remedies(snapshot: Snapshot, wish: PendingRequest, room: int) -> tuple[Remed
     """
     if len(wish.tuples) != 1:
         return ()
-    fitting, wanted = Fitting(snapshot), wish.tuples[0].count
+    fitting, wanted = Feasibility(snapshot), wish.tuples[0].count
     fit = fitting.fit(wish.tuples[0], wish.subnet)
     largest = max(fitting.others(wish, fit).values(), default=0)
     total = sum(fitting.other_types(wish, fit).values())

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote, unquote
 
-from cod.flows.people.signin import Session
+from cod.flows.people.signin import SignedIn
 from cod.model import Who
 
 SESSION, VISIT, FLASH = "__Host-cod", "__Host-cod-visit", "__Host-cod-flash"
@@ -34,7 +34,7 @@ class PortalSession:
     flash    the message that the last page left for this one
     """
 
-    session: Session | None
+    session: SignedIn | None
     cookie: str
     token: str
     fresh: bool = False
@@ -67,7 +67,7 @@ def cookies(header: str | None) -> dict[str, str]:
         return {}
 
 
-def visit(session: Session | None, header: str | None) -> PortalSession:
+def visit(session: SignedIn | None, header: str | None) -> PortalSession:
     """The visit that a request with that Cookie header belongs to."""
     found = cookies(header)
     secret = found.get(SESSION, "") if session else ""

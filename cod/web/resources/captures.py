@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from cod.flows.nodes import captures
-from cod.flows.people.access import Claim
+from cod.flows.people.access import RequiredRight
 from cod.model import CaptureView, Result, Right
 from cod.states import CaptureState, NodeState
 from cod.web.models import FULL, Body, ListPage, OwnName, Paged, ReplyOf
@@ -57,9 +57,9 @@ class CaptureList(ListPage[CaptureReply]):
     """Captures, by their nodes' names."""
 
 
-def _wants(ask: Call[Named, CaptureWish]) -> Sequence[Claim]:
+def _wants(ask: Call[Named, CaptureWish]) -> Sequence[RequiredRight]:
     """Who works with the node, and with the things of the group that shall have the image."""
-    node = Claim(Right.USE, "node", ask.names.name)
+    node = RequiredRight(Right.USE, "node", ask.names.name)
     if ask.body.group is None:
         return (node,)
     return (node, owner(ask.body.group))

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from cod.flows.nodes import energy
-from cod.flows.people.access import Claim
+from cod.flows.people.access import RequiredRight
 from cod.model import Right
 from cod.web.models import Query, Reply
 from cod.web.routes import Call, Names, route
@@ -75,9 +75,9 @@ class EnergyReport(Reply):
                    items=items, total=EnergySum(**total))
 
 
-def _reads(ask: Call[Names, BaseModel, EnergyQuery]) -> list[Claim]:
+def _reads(ask: Call[Names, BaseModel, EnergyQuery]) -> list[RequiredRight]:
     """Let everybody read who is signed in, of their groups; only administrators see the reserve."""
-    return [Claim(Right.SEE, "group", ask.query.group) if ask.query.group else Claim(Right.ANY)]
+    return [RequiredRight(Right.SEE, "group", ask.query.group) if ask.query.group else RequiredRight(Right.ANY)]
 
 
 ENERGY = (

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from cod.flows.notices import notices
 from cod.flows.people import groups, invitation_mail
-from cod.flows.people.access import Claim, offered
+from cod.flows.people.access import RequiredRight, offered
 from cod.model import Group, Right
 from cod.pool import Tx
 from cod.web.models import Body, DnsLabel, ListPage, Paged, Reply, ReplyOf, Seconds
@@ -115,11 +115,11 @@ def _secret(key: bytes, name: str, tx: Tx, new: bool = False) -> WebhookSecret:
     return WebhookSecret(group=name, secret=webhook.secret(own))
 
 
-def _changes(ask: Call[Named, GroupPatch]) -> list[Claim]:
+def _changes(ask: Call[Named, GroupPatch]) -> list[RequiredRight]:
     """How a group is told things its owners may say; its priority and its leases are the administrators' to give."""
     own = {"email", "webhook", "events", "default_lease"}
     right = Right.MANAGE if ask.body.model_fields_set <= own else Right.ADMIN
-    return [Claim(right, "group", ask.names.name)]
+    return [RequiredRight(right, "group", ask.names.name)]
 
 
 def _shown(ask: Call, group: Group) -> Group:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from cod import model
 from cod.flows.people import invitations, people, sshkeys
-from cod.flows.people.access import Claim
+from cod.flows.people.access import RequiredRight
 from cod.model import Right
 from cod.pool import Tx
 from cod.web.models import Body, Email, Items, Line, ListPage, Paged, Reply, ReplyOf, RoleName, UserName
@@ -170,16 +170,16 @@ def said(body: Body) -> dict[str, Any]:
     return {key: value for key, value in body.model_dump(exclude_unset=True).items() if value is not None}
 
 
-def _sets(ask: Call[NamedMember, MemberSet]) -> Sequence[Claim]:
+def _sets(ask: Call[NamedMember, MemberSet]) -> Sequence[RequiredRight]:
     """The owners of the group; that it may be without one is an administrator's word."""
-    forced = (Claim(Right.ADMIN),) if ask.body.force else ()
-    return (Claim(Right.MANAGE, "group", ask.names.name), *forced)
+    forced = (RequiredRight(Right.ADMIN),) if ask.body.force else ()
+    return (RequiredRight(Right.MANAGE, "group", ask.names.name), *forced)
 
 
-def _removes(ask: Call[NamedMember]) -> Sequence[Claim]:
+def _removes(ask: Call[NamedMember]) -> Sequence[RequiredRight]:
     """The owners of the group; whoever is in it may leave."""
     leaves = ask.who.person == ask.names.user and ask.who.only is None
-    return (Claim(Right.SEE if leaves else Right.MANAGE, "group", ask.names.name),)
+    return (RequiredRight(Right.SEE if leaves else Right.MANAGE, "group", ask.names.name),)
 
 
 USERS = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from cod.flows.people.access import Claim
+from cod.flows.people.access import RequiredRight
 from cod.flows.scheduler import explain, plan
 from cod.model import Right, Site
 from cod.pool import Tx
@@ -229,10 +229,10 @@ def _supposed(ask: Call[Names, MatchAsk]) -> explain.Asked:
     return explain.Asked(**ask.body.model_dump())
 
 
-def _asks(ask: Call[Names, MatchAsk]) -> list[Claim]:
+def _asks(ask: Call[Names, MatchAsk]) -> list[RequiredRight]:
     """Return who may look at the group, or the vcluster; the template is one of that group's, or the site's."""
     whose = ("vcluster", ask.body.vcluster) if ask.body.vcluster else ("group", ask.body.group)
-    return [Claim(Right.SEE, *whose)]
+    return [RequiredRight(Right.SEE, *whose)]
 
 
 PLAN = (

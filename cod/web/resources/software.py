@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from cod import model
 from cod.flows.images import images, templates
-from cod.flows.people.access import Claim
+from cod.flows.people.access import RequiredRight
 from cod.images.verify import verify
 from cod.model import Right
 from cod.pool import Tx
@@ -225,14 +225,14 @@ def _line(document: str, sentence: str) -> int:
     return next((number for number, line in enumerate(document.split("\n"), 1) if f'"{quoted[1]}"' in line), 0)
 
 
-def adds(ask: Call[Names, TemplateDocument | UploadCreate]) -> list[Claim]:
+def adds(ask: Call[Names, TemplateDocument | UploadCreate]) -> list[RequiredRight]:
     """Members and owners of the group that it shall belong to; for the site, its administrators."""
     return [owner(ask.body.group)]
 
 
-def _lists(ask: Call[Names, BaseModel, TemplateQuery]) -> list[Claim]:
+def _lists(ask: Call[Names, BaseModel, TemplateQuery]) -> list[RequiredRight]:
     """Everybody who is signed in; those of one template, who may look at it."""
-    return [Claim(Right.SEE, "template", ask.query.name) if ask.query.name else Claim(Right.ANY)]
+    return [RequiredRight(Right.SEE, "template", ask.query.name) if ask.query.name else RequiredRight(Right.ANY)]
 
 
 def listed_templates(ask: Call[Names, BaseModel, TemplateQuery]) -> Flow[model.Listed[model.Template]]:
@@ -242,9 +242,9 @@ def listed_templates(ask: Call[Names, BaseModel, TemplateQuery]) -> Flow[model.L
                     created_at=attrgetter("created_at"))
 
 
-def _checks(ask: Call[Names, TemplateDocument]) -> list[Claim]:
+def _checks(ask: Call[Names, TemplateDocument]) -> list[RequiredRight]:
     """Everybody who is signed in; for a group, who is in it."""
-    return [Claim(Right.SEE, "group", ask.body.group) if ask.body.group else Claim(Right.ANY)]
+    return [RequiredRight(Right.SEE, "group", ask.body.group) if ask.body.group else RequiredRight(Right.ANY)]
 
 
 IMAGES = (

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from cod.flows.people.access import Claim
+from cod.flows.people.access import RequiredRight
 from cod.flows.scheduler import usage
 from cod.model import Right
 from cod.web.models import Query, Reply
@@ -73,11 +73,11 @@ class ChartReply(Reply):
         return out.getvalue()
 
 
-def _reads(ask: Call[Names, BaseModel, TimelineQuery]) -> list[Claim]:
+def _reads(ask: Call[Names, BaseModel, TimelineQuery]) -> list[RequiredRight]:
     """Let everybody read who is signed in, of their groups."""
-    named = [Claim(Right.SEE, kind, getattr(ask.query, kind)) for kind in ("group", "vcluster")
+    named = [RequiredRight(Right.SEE, kind, getattr(ask.query, kind)) for kind in ("group", "vcluster")
              if getattr(ask.query, kind)]
-    return named or [Claim(Right.ANY)]
+    return named or [RequiredRight(Right.ANY)]
 
 
 USAGE = (

@@ -10,7 +10,7 @@ from pydantic import Field
 from cod import model
 from cod.flows import views
 from cod.flows.notices import vcms
-from cod.flows.people.access import Claim
+from cod.flows.people.access import RequiredRight
 from cod.flows.scheduler import requests, vclusters
 from cod.model import Refused, Result, Right
 from cod.pool import Tx
@@ -223,9 +223,10 @@ def _nodes_wanted(ask: Call[Named, RequestSubmit]) -> Flow[Result[model.RequestV
                    spread=ask.body.spread, wait=ask.body.wait, rules=ask.site.types)
 
 
-def _creates(ask: Call[Names, VclusterCreate]) -> list[Claim]:
+def _creates(ask: Call[Names, VclusterCreate]) -> list[RequiredRight]:
     """Members and owners of the group that it shall belong to. Its templates are that group's, or the site's."""
-    return [Claim(Right.MANAGE if ask.body.vcm_inside else Right.USE, "group", ask.body.group)]  # as to enrol a VCM
+    return [RequiredRight(Right.MANAGE if ask.body.vcm_inside else Right.USE, "group",
+                          ask.body.group)]  # as to enrol a VCM
 
 
 _IN_FULL = Shaped(VclusterInFull, VclusterInFull.of_parts)

@@ -14,7 +14,7 @@ from twisted.internet.defer import DeferredSemaphore
 from twisted.internet.threads import deferToThreadPool
 
 from cod.flows.people import invitations, people, signin, tokens
-from cod.flows.people.signin import Session, digest
+from cod.flows.people.signin import SignedIn, digest
 from cod.model import Identity, Invitation, Refused, SiteRef, User, Who
 from cod.pool import Pool
 from cod.security import passwords
@@ -88,7 +88,7 @@ class SignIn:
                              rules=self._site.current.signin, now=self._clock())
         return cookie
 
-    async def session(self, cookie: str, *, address: str, by_itself: bool = False) -> Session | None:
+    async def session(self, cookie: str, *, address: str, by_itself: bool = False) -> SignedIn | None:
         """Who asks by a cookie; None where its session is over. What a page asks for by itself does not prolong it."""
         now = self._clock()
         found = await self._pool.read(

@@ -21,7 +21,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
 from cod.flows.images import uploads
-from cod.flows.people.access import Change, Claim, noted
+from cod.flows.people.access import Change, RequiredRight, noted
 from cod.images import formats
 from cod.images.incoming import Busy, Incoming, Sum, boot_id
 from cod.model import Image, Refused, Result, Right, SiteRef, Upload, Who
@@ -232,5 +232,5 @@ class Intake:
 
 def _arrival(upload: Upload) -> Change:
     """Return the audit's row of an image that came in."""
-    return Change("image upload", upload.name, Claim(Right.SEE, "image", upload.name), None, {},
+    return Change("image upload", upload.name, RequiredRight(Right.SEE, "image", upload.name), None, {},
                   lambda image: {"group": upload.group, "size": upload.size, "sha256": image.sha256})

@@ -7,7 +7,7 @@ from typing import Any
 from cod import states
 from cod.flows import views
 from cod.flows.nodes import blocks, consoles, nodes, types
-from cod.flows.people.access import Claim, allows
+from cod.flows.people.access import RequiredRight, allows
 from cod.model import Page as ListPage
 from cod.model import Right
 from cod.pool import Tx
@@ -32,7 +32,7 @@ def _list(tx: Tx, ask: PageCall[Names, NodeQuery]) -> dict[str, Any]:
 
 
 def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
-    works = allows(tx, ask.who, Claim(Right.USE, "node", ask.names.name))
+    works = allows(tx, ask.who, RequiredRight(Right.USE, "node", ask.names.name))
     view, bindings, history, conflicts = views.node_in_full(
         tx, ask.names.name, ask.site.policy, ask.who.groups)
     holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None

@@ -13,7 +13,7 @@ from cod.flows import views
 from cod.flows.images import images, templates
 from cod.flows.nodes import types
 from cod.flows.people import groups
-from cod.flows.people.access import Claim
+from cod.flows.people.access import RequiredRight
 from cod.model import SITE, ImageView, Right, Template, owner_of
 from cod.pool import Tx
 from cod.web.errors import HttpProblem
@@ -83,8 +83,8 @@ def changes(before: Template, after: Template) -> list[tuple[str, str]]:
 # ---------------------------------------------------------------- the editor
 
 
-def _begun(ask: PageCall[Names, NewQuery]) -> list[Claim]:
-    return [Claim(Right.SEE, "template", ask.query.like)] if ask.query.like else [Claim(Right.ANY)]
+def _begun(ask: PageCall[Names, NewQuery]) -> list[RequiredRight]:
+    return [RequiredRight(Right.SEE, "template", ask.query.like)] if ask.query.like else [RequiredRight(Right.ANY)]
 
 
 def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from cod.flows import views
 from cod.flows.images import templates
 from cod.flows.nodes import types
 from cod.flows.people import groups
-from cod.flows.people.access import Claim, offered
+from cod.flows.people.access import RequiredRight, offered
 from cod.model import SITE, Group, Refused, Right, Who
 from cod.pool import Tx
 from cod.web.models import REVISION, Query
@@ -106,9 +106,10 @@ def _more(tx: Tx, ask: PageCall[Named, MoreQuery]) -> dict[str, Any]:
     return _choices(tx, ask) | {"view": view, "v": view.vcluster, "most": MOST_KINDS, "was": was, "kinds": kinds}
 
 
-def _seen(ask: PageCall[Names, Changed]) -> list[Claim]:
+def _seen(ask: PageCall[Names, Changed]) -> list[RequiredRight]:
     """Who may see the request that the form begins with."""
-    return [Claim(Right.SEE, "request", str(ask.query.request)) if ask.query.request else Claim(Right.ANY)]
+    return [RequiredRight(Right.SEE, "request",
+                          str(ask.query.request)) if ask.query.request else RequiredRight(Right.ANY)]
 
 
 PAGES = (
