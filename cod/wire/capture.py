@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from cod.wire.errors import PeerError
 from cod.wire.manifest import CHUNK, digest
 
 HEAD = struct.Struct("<QII32s")
@@ -19,7 +20,7 @@ LARGEST = CHUNKS * (HEAD.size + 2 * CHUNK)  # bytes of a piece; zstd makes nothi
 LAST_WORD = 1 << 20  # bytes of the request that ends a capture
 
 
-class BadPiece(ValueError):
+class BadPiece(PeerError, ValueError):
     """Not a piece; the text says why."""
 
 

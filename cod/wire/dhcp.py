@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from cod.model import DhcpAnswer, DhcpQuery, Site, Subnet, ipv4
+from cod.wire.errors import PeerError
 
 SERVER_PORT, CLIENT_PORT = 67, 68
 BROADCAST = "255.255.255.255"
@@ -46,7 +47,7 @@ _NO_PXE_DISCOVERY = b"\x06\x01\x08\xff"
 _NO_PROXY = b"\xb0\x01\x01"
 
 
-class DecodeError(ValueError):
+class DecodeError(PeerError, ValueError):
     """The bytes are not a DHCP message that a server can use. For the debug log."""
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from dnslib import CLASS, EDNS0, NS, PTR, QTYPE, RCODE, RR, SOA, A, DNSHeader, DNSRecord
 
 from cod.model import DnsAnswer, DnsQuestion, dotted
+from cod.wire.errors import PeerError
 
 TTL = 30  # seconds; a node's name can move to another machine within minutes
 PLAIN = 512  # bytes of a datagram without EDNS
@@ -19,7 +20,7 @@ LABEL, NAME = 63, 255  # bytes of a label, of a whole name (RFC 1035, section 2.
 STREAM = 65535  # bytes of a message over TCP
 
 
-class DecodeError(ValueError):
+class DecodeError(PeerError, ValueError):
     """The bytes are not a question that a server could answer. For the debug log."""
 
 

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
+from cod.wire.errors import PeerError
+
 _RANGE = re.compile(rb"bytes=[ \t]*(\d{0,18})-(\d{0,18})[ \t]*")
 
 
-class BadTarget(ValueError):
+class BadTarget(PeerError, ValueError):
     """The request's target is no path that could name anything here."""
 
 

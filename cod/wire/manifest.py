@@ -21,13 +21,15 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import BinaryIO, NamedTuple
 
+from cod.wire.errors import PeerError
+
 FORMAT, VERSION = "cod-image", 1
 CHUNK = 1 << 20
 LARGEST_CHUNK = 16 << 20
 LIMIT = 256 << 20  # bytes of a manifest: enough for two terabytes in use
 
 
-class BadManifest(Exception):
+class BadManifest(PeerError):
     """Not a manifest that this version can use; the text says why."""
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from email.message import Message
 
+from cod.wire.errors import PeerError
+
 MOST = 65536  # bytes of all fields before the file
 _CRLF = b"\r\n"
 _LAST = "the file should be the last field of the form"
 
 
-class BadForm(Exception):
+class BadForm(PeerError):
     """The body is no such form."""
 
 

@@ -30,6 +30,8 @@ from tftpy.TftpPacketFactory import TftpPacketFactory
 from tftpy.TftpPacketTypes import TftpPacketERR, TftpPacketInitial, TftpPacketOACK, TftpPacketWRQ
 from tftpy.TftpShared import TftpException
 
+from cod.wire.errors import PeerError
+
 logging.getLogger("tftpy").setLevel(logging.CRITICAL)  # it logs a peer's ERROR packets, as many as the peer likes
 
 NOT_DEFINED, NOT_FOUND, ACCESS_VIOLATION, ILLEGAL = 0, 1, 2, 4
@@ -44,7 +46,7 @@ _data_header = struct.Struct("!HH").pack
 _parse = TftpPacketFactory().parse
 
 
-class Malformed(Exception):
+class Malformed(PeerError):
     """Not a request that TFTP knows. The message is for the client."""
 
 

@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping
 from email.utils import formatdate
 
+from cod.wire.errors import PeerError
+
 VERSION = "1.0.0"
 EXTENSIONS = "creation,creation-with-upload,expiration,checksum,termination"
 PIECE_TYPE = "application/offset+octet-stream"
@@ -22,7 +24,7 @@ LARGEST = 2**63 - 1  # what a column holds
 _KEY = re.compile(r"[!-+\--~]+")  # printable ASCII but space and comma
 
 
-class BadHeader(Exception):
+class BadHeader(PeerError):
     """A header cannot be read. `name` is the header's."""
 
     def __init__(self, name: str, sentence: str) -> None:

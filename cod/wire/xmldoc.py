@@ -20,6 +20,7 @@ from threading import get_ident
 from lxml import etree
 
 from cod import data
+from cod.wire.errors import PeerError
 from cod.wire.xmlfault import MOST, Faults
 
 LIMIT = 4 * 1024 * 1024  # bytes of a document
@@ -30,7 +31,7 @@ _ATTRIBUTE = re.compile(rb"=\s*[\"']")
 _ENCODING = re.compile(rb"^\s*<\?xml[^>]*encoding\s*=\s*[\"']([^\"']*)[\"']")
 
 
-class BadDocument(Exception):
+class BadDocument(PeerError):
     """The document is not acceptable: `line` (counted from 1, 0 when it is about the whole) and a readable `reason`,
     cut where the document has names as long as itself."""
 

@@ -6,12 +6,14 @@ import hmac
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from cod.wire.errors import PeerError
+
 NONCE = 32  # bytes of a nonce, a secret and a key
 SALT = 16
 TAG = 16
 
 
-class ProtocolError(Exception):
+class ProtocolError(PeerError):
     """The peer broke the protocol, or is not who it says it is. Close the connection."""
 
 

@@ -21,6 +21,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from cod.wire.errors import PeerError
+
 VERSION = "1.0"
 
 LONGEST_LINE = 1024  # bytes of a start line or header line
@@ -30,7 +32,7 @@ LONGEST_BODY = 64 * 1024  # bytes of what a VCM says: checking it against the sc
 LONGEST_TOLD = 16 * 1024 * 1024  # bytes of what COD says: pictures of vclusters with thousands of nodes
 
 
-class Fault(Exception):
+class Fault(PeerError):
     """The peer has erred. `code` is stable (docs/nmp.md), `line` counts from 1 in the body; 0: it is not about one.
 
     fatal  the connection cannot go on
