@@ -69,7 +69,7 @@ class MemoryBody(Body):
             request.problem(self.wrong(error))
 
     def wrong(self, error: Exception) -> HttpProblem:
-        """What went wrong, as the client sees it."""
+        """Return what went wrong, as the client sees it."""
         return unexpected(error)
 
     async def _dispatch(self, who: Who) -> None:
@@ -145,7 +145,7 @@ class MemoryBody(Body):
         return request.send_tagged(encoded(said), secret=route.secret)
 
     async def done(self, route: Route, value: Any) -> Any:
-        """What is to be done with the flow's value before it is shown."""
+        """Return what is shown, from the flow's value."""
         return value
 
     def _locate(self, route: Route, said: Any) -> None:
@@ -165,11 +165,11 @@ class MemoryBody(Body):
     # ------------------------------------------------ reading the question
 
     def told(self) -> bytes:
-        """What two headers say that can stand in place of a body: nothing, but of an upload."""
+        """Return what two headers say that can stand in place of a body: nothing, but of an upload."""
         return b"\n"
 
     def _conditions(self, who: Who) -> Conditions:
-        """The client's key in a form that fits a column and is nobody else's. Where it gives none the flow still gets
+        """Return the conditions. The client's key fits a column and is nobody else's. Without one the flow still gets
         one, because a flow whose commit has an unknown outcome is run again."""
         request = self.request
         key, match = request.getHeader("idempotency-key"), request.getHeader("if-match")
@@ -178,7 +178,7 @@ class MemoryBody(Body):
         return Conditions(own, hashlib.sha256(told).hexdigest(), None if match is None else tags(match), tells=True)
 
     def model(self, route: Route) -> BaseModel | None:
-        """The body as the route's model of it."""
+        """Return the body as the route's model of it. Raises `HttpProblem`."""
         if route.body is None and not self.content.strip():
             return None
         kind = self.request.getHeader("content-type") or "application/json"
@@ -192,7 +192,7 @@ class MemoryBody(Body):
         return body
 
     def query(self, query: type[Q]) -> Q:
-        """The query string as that model."""
+        """Return the query string as that model. Raises `HttpProblem`."""
         try:
             pairs = parse_qsl(self.request.uri.partition(b"?")[2].decode(), keep_blank_values=True, max_num_fields=50)
         except ValueError:
@@ -207,7 +207,7 @@ def question(
     context: Context, route: Route, who: Who, names: dict[str, str], body: Any, query: Any = None,
     key: str | None = None,
 ) -> Call:
-    """A question of a program, or of a browser's script, to a route."""
+    """Return the question of a program, or of a browser's script, to a route."""
     return Call(context.site, context.clock(), who, context.images, named(route.path, names), body, query,
                 key or secrets.token_hex(16), context.webhook_key, context.authority, context.consoles,
                 fingerprint=context.fingerprint())

@@ -38,7 +38,7 @@ def permit(route: Route, who: Who) -> None:
 
 
 def checked(model: type[M], values: Any) -> M:
-    """`values` as `model`. Raises `HttpProblem` (422) that names the first field at fault, and has all of them."""
+    """Return `values` as `model`. Raises `HttpProblem` (422), which names the first field at fault and has all."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -53,8 +53,8 @@ def checked(model: type[M], values: Any) -> M:
 async def carry_out(
     context: Context, route: Route[N, B, Q, V], ask: Call[N, B, Q], conditions: Conditions = NONE
 ) -> V | Tagged[V] | Repeated:
-    """The value of the route's flow, once it is committed and its effects are on their way; a `Repeated` where the same
-    was asked under the same key before. Some routes have more than one flow: see `Route.act`."""
+    """Return the value of the route's flow, once it is committed and its effects are on their way; a `Repeated` where
+    the same was asked under the same key before. Some routes have more than one flow: see `Route.act`."""
     if route.dear:
         context.rate_limits.spend(ask.who)
     if route.act is not None:
@@ -77,7 +77,7 @@ async def carry_out(
 
 
 async def reply(context: Context, route: Route[N, B, Q, V], ask: Call[N, B, Q], value: V) -> BaseModel | None:
-    """The reply for the flow's value; None where there is nothing to say."""
+    """Return the reply for the flow's value; None where there is nothing to say."""
     if route.work is not None:
         worked = await in_thread(context, route.work, ask, value)
         return routes.open_to(worked, ask.who)

@@ -106,7 +106,7 @@ _VERBS = {"POST": "create", "PUT": "set", "PATCH": "change", "DELETE": "delete"}
 
 
 def action(route: Route) -> str:
-    """What the route does, in two words: 'vcluster create', 'vcluster resize', 'member set'.
+    """Return what the route does, in two words: 'vcluster create', 'vcluster resize', 'member set'.
 
     The last fixed part of the path is the verb, unless it is a plural: then it is what the method does to one of them.
     """
@@ -121,7 +121,7 @@ def action(route: Route) -> str:
 
 
 def change(route: Route, ask: Call) -> Change:
-    """What to put down when the route's flow has run."""
+    """Return what the audit notes when the route's flow has run."""
     claims = [each for each in route.claims(ask) if each.kind]
     return Change(action(route), " ".join(ask.names.texts().values()),
                   claims[0] if claims else RequiredRight(Right.ANY),

@@ -28,7 +28,7 @@ _TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
 
 
 def encoded(reply: BaseModel | None) -> bytes:
-    """A reply as it is sent; nothing where there is none."""
+    """Return a reply as it is sent; nothing where there is none."""
     if reply is None:
         return b""
     try:
@@ -38,7 +38,7 @@ def encoded(reply: BaseModel | None) -> bytes:
 
 
 def wants_csv(reply: BaseModel | None, query: Any, accept: str) -> TypeGuard[HasCsv]:
-    """Is it a reply that is to be sent as a table: because the question says so, or `Accept` and nothing else?"""
+    """Return whether to send the reply as a table: the question says so, or `Accept` names nothing else."""
     if not isinstance(reply, HasCsv):
         return False
     asked = getattr(query, "format", None)
@@ -46,12 +46,12 @@ def wants_csv(reply: BaseModel | None, query: Any, accept: str) -> TypeGuard[Has
 
 
 def wants_text(reply: BaseModel | None, query: Any) -> TypeGuard[HasText]:
-    """Is it a reply that is to be sent as plain text, because the question says so?"""
+    """Return whether to send the reply as plain text, because the question says so."""
     return isinstance(reply, HasText) and getattr(query, "format", None) == "text"
 
 
 def as_json(value: Any) -> bytes:
-    """JSON as it is sent."""
+    """Return JSON as it is sent."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="replace")
 
 
@@ -70,12 +70,12 @@ def packed_tag(plain: str) -> str:
 
 
 def tag(body: bytes) -> str:
-    """The strong entity tag of a reply."""
+    """Return the strong entity tag of a reply."""
     return f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
 
 
 def tags(header: str) -> frozenset[str]:
-    """The tags that a header names, those of gzip forms as those of the plain ones; '*' stands for any.
+    """Return the tags that a header names, those of gzip forms as of the plain ones; '*' stands for any.
 
     A weak one stays weak, so that it never fits (RFC 9110, 8.8.3: If-Match compares strongly).
     """
@@ -85,7 +85,7 @@ def tags(header: str) -> frozenset[str]:
 
 
 def fits(header: str | None, body: bytes) -> bool:
-    """Does `If-None-Match` name that reply? (A weak comparison, as the RFC wants it there.)"""
+    """Return whether `If-None-Match` names that reply (a weak comparison, as the RFC wants it there)."""
     named = frozenset() if header is None else tags(header)
     return "*" in named or tag(body) in {each.removeprefix("W/") for each in named}
 
@@ -95,7 +95,7 @@ class HasCsv(Protocol):
     """A reply that can be a table, too."""
 
     def csv(self) -> str:
-        """The table, as RFC 4180 has it."""
+        """Return the table, as RFC 4180 has it."""
 
 
 @runtime_checkable
@@ -103,7 +103,7 @@ class HasText(Protocol):
     """A reply that can be plain text, too."""
 
     def as_text(self) -> str:
-        """The text."""
+        """Return the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Conditions:
     tells: bool = False
 
     def around(self, route: Route, ask: Call, flow: Flow) -> Flow:
-        """The route's flow under these conditions. Raises `HttpProblem` (412) where the thing has no tag."""
+        """Return the route's flow under these conditions. Raises `HttpProblem` (412) where the thing has no tag."""
         if route.changes and self.match is not None and self.match != {"*"}:
             shown = twin(route)
             if shown is None or shown.shape is None:
@@ -145,14 +145,14 @@ class Tagged(Generic[V]):
 
 
 def keyed(route: Route) -> bool:
-    """Does `Idempotency-Key` mean anything to that route?"""
+    """Return whether `Idempotency-Key` means anything to that route."""
     slow = route.work is not None and not route.secret  # what is slow and no secret changes nothing that lasts
     return route.changes and route.method == "POST" and not slow and route.act is None
 
 
 @cache
 def twin(route: Route) -> Route | None:
-    """The route that shows the thing that this one changes; None: there is none."""
+    """Return the route that shows the thing that this one changes; None: there is none."""
     parts = route.path.split("/")
     for length in range(len(parts), 0, -1):
         path = "/".join(parts[:length])
@@ -171,7 +171,7 @@ def asked_to_see(shown: Route, ask: Call, names: Mapping[str, str] | None = None
 
 
 def _kept(route: Route, who: Who, value: Any) -> str:
-    """The answer as it is kept: secrets are not."""
+    """Return the answer as it is kept: secrets are not."""
     if route.shape is None or route.secret:
         return ""
     value = value.value if isinstance(value, Result) else value

@@ -83,7 +83,7 @@ class Paged(Query):
 
     @property
     def filters(self) -> dict[str, Any]:
-        """What else is asked for."""
+        """Return what else is asked for."""
         return self.model_dump(exclude={"limit", "sort", "after", "q"})
 
 
@@ -107,7 +107,7 @@ def _for_others(value: Any) -> Any:
 
 @cache
 def _with_closed(model: type[Reply]) -> frozenset[str]:
-    """The fields in whose values something is closed."""
+    """Return the fields in whose values something is closed."""
     return frozenset(name for name, field in model.model_fields.items() if any(
         each.closed or _with_closed(each) for each in _replies(field.annotation)))
 
@@ -124,7 +124,7 @@ class ReplyOf(Reply, Generic[T]):
 
     @classmethod
     def of(cls, record: T, /) -> Self:
-        """From the record."""
+        """Make the reply from the record."""
         return cls.model_validate(record)
 
 

@@ -55,7 +55,7 @@ class Body(ABC):
         self.request = request
 
     def begin(self) -> None:  # noqa: B027 (nothing to do for many)
-        """The headers are there; it is being found out who asks."""
+        """Begin: the headers are there, and who asks is being found out."""
 
     @abstractmethod
     def take(self, data: bytes) -> None:
@@ -70,7 +70,7 @@ class Body(ABC):
         """Answer: all of the request is there, and it is known who asks."""
 
     def leave(self) -> None:  # noqa: B027
-        """The connection is gone, or the answer is sent: let go of what the body holds."""
+        """Let go of what the body holds: the connection is gone, or the answer is sent."""
 
 
 class ApiRequest(http.Request):
@@ -119,7 +119,7 @@ class ApiRequest(http.Request):
 
     @property
     def address(self) -> str:
-        """Where it came from over TCP. Where COD itself has no TLS, a proxy on this host says so; others are not asked.
+        """Return the client's address. Where COD itself has no TLS, a proxy on this host says it; others are not asked.
         """
         peer = str(self.channel.transport.getPeer().host)
         told = (self.getHeader("x-forwarded-for") or "").rpartition(",")[2].strip()
@@ -130,12 +130,12 @@ class ApiRequest(http.Request):
 
     @property
     def verb(self) -> str:
-        """The method that decides what is done: HEAD is a GET whose body is not sent."""
+        """Return the method that decides what is done: HEAD is a GET whose body is not sent."""
         return "GET" if self.method == b"HEAD" else self.method.decode("latin-1")
 
     @property
     def is_page(self) -> bool:
-        """Is it for a page or an asset, not for the API?"""
+        """Return whether the path is a page's or an asset's, not the API's."""
         return not self.api_path and self.path not in (b"/metrics", b"/api", b"/api/")
 
     def page_request(self, body: bytes) -> PageRequest:
@@ -147,7 +147,7 @@ class ApiRequest(http.Request):
     # ------------------------------------------------ arriving
 
     def gotLength(self, length: int | None) -> None:
-        """The headers are there: find out what is asked and by whom, and decide where the body goes."""
+        """Find out what is asked and by whom, and decide where the body goes: the headers are there."""
         self.length = length
         # Twisted tells a request its first line when the body is there, too.
         self.method, self.uri = self.channel._command, self.channel._path
@@ -165,7 +165,7 @@ class ApiRequest(http.Request):
         self.body.begin()
 
     def handleContentChunk(self, data: bytes) -> None:
-        """A piece of the body."""
+        """Hand the next bytes to the body, or count them."""
         assert self.body is not None
         if self.refusal is None:
             self.body.take(data)
@@ -186,7 +186,7 @@ class ApiRequest(http.Request):
         self._swallowed += self.body.drop()
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
-        """The whole request is there. Unlike Twisted's own, this one looks into no form: bodies are JSON or files."""
+        """Answer: all is there. Unlike Twisted's own, this method looks into no form: bodies are JSON or files."""
         self.clientproto = version
         assert self.body is not None
         assert self.authentic is not None
@@ -257,14 +257,14 @@ class ApiRequest(http.Request):
     # ------------------------------------------------ the answer
 
     def send_tagged(self, body: bytes, kind: str = "application/json", secret: bool = False) -> None:
-        """The answer to a GET; or, where the client has it already, nothing."""
+        """Answer a GET; with 304 where the client has that answer already."""
         self.headers["ETag"] = tag(body)
         if fits(self.getHeader("if-none-match"), body):
             return self.send(304, b"")
         return self.send_text(200, body, kind, secret)
 
     def send_text(self, status: int, body: bytes, kind: str = "application/json", secret: bool = False) -> None:
-        """An answer, by gzip where the client takes that. Not to a browser's session, nor with a secret in it: who can
+        """Send text, by gzip where the client takes that. Not to a browser's session, nor with a secret in it: who can
         make a browser ask, and sees the length of the answer, would learn what is in it."""
         if len(body) >= WORTH_PACKING and not secret and self.session is None:
             self.headers["Vary"] = "Accept-Encoding"
@@ -276,14 +276,14 @@ class ApiRequest(http.Request):
         self.send(status, body, kind)
 
     def send_page(self, answer: Answer) -> None:
-        """What the portal answers."""
+        """Send what the portal answers."""
         self.headers |= SECURITY | answer.headers
         for line in answer.cookies:
             self.responseHeaders.addRawHeader("Set-Cookie", line)
         self.send(answer.status, answer.body, answer.kind)
 
     def problem(self, wrong: HttpProblem) -> None:
-        """A problem document."""
+        """Send a problem document."""
         if wrong.status == 401:
             self.headers["WWW-Authenticate"] = "Bearer"
         self.headers |= wrong.headers()
@@ -296,7 +296,7 @@ class ApiRequest(http.Request):
         self.send(wrong.status, as_json(body), "application/problem+json", wrong.detail)
 
     def send(self, status: int, body: bytes, kind: str = "application/json", why: str = "") -> None:
-        """An answer, and a line in the log. `why`: for the log."""
+        """Send an answer, and write a line into the log. `why`: for the log."""
         assert self.body is not None
         quiet = status < 400 and (self.method in (b"GET", b"HEAD") or self.body.quiet)
         log.log(

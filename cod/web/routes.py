@@ -41,7 +41,7 @@ class Thing(Names):
 
     @property
     def key(self) -> str:
-        """The thing's name or number, as `flows.people.access.Claim` takes it."""
+        """Return the thing's name or number, as `flows.people.access.Claim` takes it."""
         return str(next(iter(vars(self).values())))
 
 
@@ -128,12 +128,12 @@ class Call(Generic[N_co, B_co, Q_co]):
 
     @property
     def is_stranger(self) -> bool:
-        """Has nobody signed in? Only routes that are `open` are asked so."""
+        """Return whether nobody has signed in. Only routes that are `open` are asked so."""
         return self.who.name == "nobody"
 
     @property
     def actor(self) -> str:
-        """Who asks, as the history shows it."""
+        """Return who asks, as the history shows it."""
         return self.who.name
 
 
@@ -237,7 +237,7 @@ class Route(Generic[N, B, Q, V]):
 
     @property
     def changes(self) -> bool:
-        """Does it change anything (so that a token that may only read is refused)?"""
+        """Return whether it changes anything, so that a token that may only read is refused."""
         return self.method != "GET" and not self.quiet
 
     def shown(self, value: V, who: Who) -> BaseModel | None:

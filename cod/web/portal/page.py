@@ -93,7 +93,7 @@ class SessionAction:
 
 
 def api(method: str, path: str) -> Route:
-    """The API's route of that method and path pattern. Raises LookupError."""
+    """Return the API's route of that method and path pattern. Raises LookupError."""
     for each in ROUTES:
         if (each.method, each.path) == (method, path):
             return each
@@ -101,5 +101,5 @@ def api(method: str, path: str) -> Route:
 
 
 def to(path: str) -> Callable[[Call, Any], str]:
-    """To that page, whatever was asked; {names} are those of the question's path."""
+    """Return what leads to that page, whatever was asked; {names} are those of the question's path."""
     return lambda ask, reply: fill(path, ask.names.texts())

@@ -43,11 +43,11 @@ class UploadBody(MemoryBody):
         speak(request)
 
     def told(self) -> bytes:
-        """The headers that can stand in place of the body."""
+        """Return the headers that can stand in place of the body."""
         return b"\n".join((self.request.getHeader(name) or "").encode(errors="replace") for name in tus.CREATION)
 
     def model(self, route: Route) -> BaseModel | None:
-        """The body, or what headers say. Raises `HttpProblem` for what is refused whoever asks."""
+        """Return the body, or what headers say. Raises `HttpProblem` for what is refused whoever asks."""
         header = self.request.getHeader
         if route.body is None:
             body = None if route.upload else super().model(route)
@@ -63,7 +63,7 @@ class UploadBody(MemoryBody):
         return body
 
     async def done(self, route: Route, value: Any) -> Any:
-        """What is to be done and told beside the flow, once it is committed."""
+        """Do and tell what belongs to the upload beside its row, once that is committed."""
         if not isinstance(value, Upload):
             return value
         if route.method == "DELETE":
@@ -77,7 +77,7 @@ class UploadBody(MemoryBody):
         return value
 
     def wrong(self, error: Exception) -> HttpProblem:
-        """What went wrong, as the client sees it."""
+        """Return what went wrong, as the client sees it."""
         return tus.wrong(error)
 
 
@@ -142,7 +142,7 @@ class FileBody(Body):
         return sum(map(len, early))
 
     def leave(self) -> None:
-        """Whatever became of the request, the upload's file is free for others."""
+        """Free the upload's file for others, whatever became of the request."""
         if self.piece is not None:
             ensureDeferred(self.piece.leave())
 
@@ -186,7 +186,7 @@ class PieceBody(FileBody):
         return piece
 
     async def _made(self, route: Route, who: Who) -> Upload:
-        """The upload that begins with this piece."""
+        """Create the upload that begins with this piece."""
         assert route.body is not None
         body = checked(route.body, tus.creation(self.request.getHeader) or {})
         check_size(self.request, body)
@@ -195,7 +195,7 @@ class PieceBody(FileBody):
         return made
 
     async def _found(self, route: Route, who: Who) -> Upload:
-        """The upload that goes on with this piece, which is no change of its own for the audit."""
+        """Return the upload that goes on with this piece, which is no change of its own for the audit."""
         context = self.request.context
         ask = question(context, route, who, self.request.names, None)
         flow: Callable[[Tx], Any] = partial(guarded, flow=route.call(ask), who=who, claims=route.claims(ask))
@@ -204,7 +204,7 @@ class PieceBody(FileBody):
 
     @property
     def quiet(self) -> bool:  # type: ignore[override]
-        """A piece that was taken is not worth a line."""
+        """Return whether a piece was taken, which is not worth a line."""
         return self.piece is not None
 
     async def answer(self) -> None:
@@ -231,7 +231,7 @@ class Flow(Connection):
 
     @property
     def _channel(self) -> Any:
-        """None where the connection is gone; Twisted takes it from a request that was answered, too."""
+        """Return None where the connection is gone; Twisted takes it from a request that was answered, too."""
         return None if self._request.gone else getattr(self._request, "channel", None)
 
     def hold(self) -> None:

@@ -42,7 +42,7 @@ class FormBody(FileBody):
         self._begun = False
 
     def begin(self) -> None:
-        """Who asks is found out before any of the form is looked at."""
+        """Read the form's boundary: who asks is found out before any of the form is looked at."""
         request = self.request
         if request.refusal is None:
             try:
@@ -63,7 +63,7 @@ class FormBody(FileBody):
         return None
 
     async def begun(self) -> Piece:
-        """All but the file is there: make the upload."""
+        """Create the upload: all but the file is there."""
         assert self._form is not None
         assert _ROUTE is not None
         assert _ROUTE.body is not None
@@ -81,7 +81,7 @@ class FormBody(FileBody):
         return await context.intake.begin(made, None, Flow(request))
 
     def _sender(self) -> Who:
-        """Who sends the form, from a page of ours. Raises `HttpProblem` (403)."""
+        """Return who sends the form, from a page of ours. Raises `HttpProblem` (403)."""
         request = self.request
         check_host(request.getHeader("host"), request.context.names)
         assert self._form is not None
@@ -93,7 +93,7 @@ class FormBody(FileBody):
         return visit.who
 
     async def answer(self) -> None:
-        """On to the image, or the form again with what is wrong."""
+        """Send the browser on to the image, or show the form again with what is wrong."""
         self.request.send_page(await self._answered(self.request.page_request(b"")))
 
     async def _answered(self, asked: PageRequest) -> Answer:
@@ -118,14 +118,14 @@ class FormBody(FileBody):
         return await self._portal.page_with(asked, PAGE, form, wrong.status)
 
     def leave(self) -> None:
-        """The upload's file is free for others; what was refused for good is given up."""
+        """Free the upload's file for others; give up what was refused for good."""
         if self.piece is not None and self.request.refusal is not None and _for_good(self.request.refusal):
             ensureDeferred(self._give_up())
         else:
             super().leave()
 
     async def _give_up(self) -> None:
-        """What was refused shall not become an image later, all of it being there, nor be in the way of another try."""
+        """Drop a refused upload: it must not become an image later, nor be in the way of another try."""
         piece, self.piece = self.piece, None
         if piece is None:
             return
@@ -139,7 +139,7 @@ class FormBody(FileBody):
 
 
 def _for_good(wrong: HttpProblem) -> bool:
-    """Would the same file be refused again? Not where the server, or another sender, was in the way."""
+    """Return whether the same file would be refused again: not where the server or another sender was in the way."""
     return wrong.status < 500 and wrong.status != 423
 
 
