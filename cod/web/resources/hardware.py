@@ -10,16 +10,16 @@ from pydantic import Field, model_validator
 
 from cod import model
 from cod.flows.nodes import blocks, types
-from cod.web.models import Body, DnsLabel, ListPage, Paged, Reply, ReplyOf
+from cod.web.models import Body, DnsLabel, ListPage, Paged, Patch, Reply, ReplyOf
 from cod.web.resources.nodes import NodeReply
-from cod.web.routes import ADMINS, ANYBODY, Call, Flow, Named, Shaped, in_parts, listed, route
+from cod.web.routes import ADMINS, ANYBODY, Named, Shaped, in_parts, listed, route
 
 Mark = Annotated[int, Field(ge=0, le=1_000_000)]
 Watts = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 NodePattern = Annotated[str, Field(min_length=1, max_length=63, description="a node's name, or a pattern: 'rack1-*'")]
 
 
-class TypePatch(Body):
+class TypePatch(Patch):
     """What an administrator may change of a node type; what is left out stays. Marks and watts: null for the site's."""
 
     name: DnsLabel | None = None
@@ -169,12 +169,6 @@ class ProposalReply(ReplyOf[blocks.Proposal]):
     unknown: list[str]
 
 
-def _type_changes(ask: Call[Named, TypePatch]) -> Flow[model.Result[model.TypeView]]:
-    said = ask.body.model_dump(exclude_unset=True)
-    said = {"new_name" if key == "name" else key: value for key, value in said.items()}
-    return partial(types.change, name=ask.names.name, site=ask.site, **said)
-
-
 TYPES = (
     route("GET", "/types", ANYBODY, "List node types with their nodes by state",
           lambda a: in_parts(types.every, a.query.page, lambda one: [one.type.name, *(text for _, text in one.facts)],
@@ -189,7 +183,8 @@ TYPES = (
           reply=Shaped(TypeInFull, lambda found: TypeInFull(
               **_type(found[0]), attributes=found[0].type.attributes,
               members=[NodeReply.of(each) for each in found[1]])), names=Named),
-    route("PATCH", "/types/{name}", ADMINS, "Change a node type's name, cost, power settings or watts", _type_changes,
+    route("PATCH", "/types/{name}", ADMINS, "Change a node type's name, cost, power settings or watts",
+          lambda a: partial(types.change, name=a.names.name, site=a.site, **a.body.changes()),
           reply=TypeReply, body=TypePatch, names=Named),
     route("DELETE", "/types/{name}", ADMINS, "Delete a node type that has no nodes",
           lambda a: partial(types.delete, name=a.names.name), status=204, names=Named),

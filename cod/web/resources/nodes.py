@@ -12,7 +12,7 @@ from cod import model
 from cod.flows import views
 from cod.flows.nodes import consoles, nodes
 from cod.states import Disk, NodeState
-from cod.web.models import Body, DnsLabel, Items, ListPage, OneOrSeveral, Paged, Reason, Reply, ReplyOf
+from cod.web.models import Body, DnsLabel, Items, ListPage, OneOrSeveral, Paged, Patch, Reason, Reply, ReplyOf
 from cod.web.resources.consoles import ConsoleQuery, ConsoleReply, console_reply
 from cod.web.resources.server import ConflictReply
 from cod.web.routes import ADMINS, ANYBODY, Named, Shaped, Worked, listed, route, see, use
@@ -38,7 +38,7 @@ class HistoryQuery(Paged):
     sort: Literal["id", "-id"] = "-id"
 
 
-class NodePatch(Body):
+class NodePatch(Patch):
     """What an administrator may change of a node; what is left out stays."""
 
     name: DnsLabel | None = None
@@ -240,12 +240,6 @@ def _binding(binding: model.Binding) -> BindingReply:
     return BindingReply(address=model.dotted(binding.address), **own)
 
 
-def _changes(body: NodePatch) -> dict[str, Any]:
-    """What a patch names; the node's new name is `new_name` to the flow."""
-    said = body.model_dump(exclude_unset=True)
-    return {"new_name" if key == "name" else key: value for key, value in said.items()}
-
-
 NODES = (
     route("GET", "/nodes", ANYBODY, "List nodes",
           lambda a: partial(views.node_list, page=a.query.page, policy=a.site.policy, groups=a.who.groups,
@@ -259,7 +253,7 @@ NODES = (
           reply=listed(HistoryList, Move.of), query=HistoryQuery, names=Named),
     route("PATCH", "/nodes/{name}", ADMINS, "Change a node's name, block, power driver or kept disks",
           lambda a: partial(nodes.change, name=a.names.name, site=a.site, now=a.now, actor=a.actor,
-                            **_changes(a.body)),
+                            **a.body.changes()),
           reply=NodeReply, body=NodePatch, names=Named),
     route("POST", "/nodes/{name}/approve", ADMINS, "Approve a new machine; COD may erase its disks from then on",
           lambda a: partial(nodes.approve, name=a.names.name, site=a.site, now=a.now, actor=a.actor),

@@ -121,11 +121,6 @@ class UserInFull(UserReply):
 
     groups: list[Membership]
 
-    @classmethod
-    def of_parts(cls, parts: tuple[model.User, list[model.Member]]) -> UserInFull:
-        """From the row and the roles."""
-        return cls(**_user(parts[0]), groups=[Membership.of(each) for each in parts[1]])
-
 
 def _user(user: model.User) -> dict[str, Any]:
     own = {key: getattr(user, key) for key in UserReply.model_fields if key not in ("disabled", "absent")}
@@ -182,6 +177,9 @@ def _removes(ask: Call[NamedMember]) -> Sequence[RequiredRight]:
     return (RequiredRight(Right.SEE if leaves else Right.MANAGE, "group", ask.names.name),)
 
 
+_IN_FULL: Shaped[tuple[model.User, list[model.Member]], UserInFull] = Shaped(
+    UserInFull, lambda found: UserInFull(**_user(found[0]), groups=[Membership.of(each) for each in found[1]]))
+
 USERS = (
     route("GET", "/users", ANYBODY, "List users: those of your groups; for administrators, all",
           lambda a: in_parts(partial(people.every, groups=a.who.groups), a.query.page,
@@ -190,12 +188,12 @@ USERS = (
           reply=listed(UserList, UserReply.of), query=UserQuery),
     route("GET", "/users/{name}", see("user"), "Show a user",
           lambda a: partial(people.one, name=a.names.name, groups=a.who.groups),
-          reply=Shaped(UserInFull, UserInFull.of_parts), names=Named),
+          reply=_IN_FULL, names=Named),
     route("POST", "/users", ADMINS, "Create a user, and a link for setting a password", _added,
           reply=Worked(Invited, told), body=UserCreate, status=201, secret=True, makes="/users/{user}"),
     route("PATCH", "/users/{name}", ADMINS, "Change a user; disabling ends all sessions at once",
           lambda a: partial(people.change, name=a.names.name, changes=said(a.body), now=a.now),
-          reply=Shaped(UserInFull, UserInFull.of_parts), body=UserPatch, names=Named),
+          reply=_IN_FULL, body=UserPatch, names=Named),
     route("DELETE", "/users/{name}", ADMINS, "Delete a user for good, with sessions, tokens, keys and roles",
           lambda a: partial(people.delete, name=a.names.name), status=204, names=Named),
     route("DELETE", "/users/{name}/sessions", ADMINS, "End all sessions of a user",

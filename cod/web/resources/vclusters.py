@@ -118,11 +118,6 @@ class VclusterInFull(VclusterReply):
 
     nodes: list[NodeReply]
 
-    @classmethod
-    def of_parts(cls, parts: _Shown) -> VclusterInFull:
-        """From the view and its nodes."""
-        return cls(**_vcluster(parts[0]), nodes=[NodeReply.of(each) for each in parts[1]])
-
 
 class VclusterList(ListPage[VclusterReply]):
     """Vclusters."""
@@ -229,7 +224,8 @@ def _creates(ask: Call[Names, VclusterCreate]) -> list[RequiredRight]:
                           ask.body.group)]  # as to enrol a VCM
 
 
-_IN_FULL = Shaped(VclusterInFull, VclusterInFull.of_parts)
+_IN_FULL: Shaped[_Shown, VclusterInFull] = Shaped(VclusterInFull, lambda found: VclusterInFull(
+    **_vcluster(found[0]), nodes=[NodeReply.of(each) for each in found[1]]))
 
 VCLUSTERS = (
     route("GET", "/vclusters", ANYBODY, "List vclusters",
