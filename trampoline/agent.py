@@ -167,7 +167,10 @@ class Agent:
         if now >= self._beat_at:
             self._say(Heartbeat())
             self._beat_at = now + self._interval
-            self._look_again(now)
+            # A disk that came up late or a cable that was plugged in is reported; an order's own doings are not.
+            if not self._job and not self._report_at and self._scan() != self._reported:
+                self._log("the machine has changed: reporting again")
+                self._report_at = now
         if self._report_at and now >= self._report_at:
             self._report_at = now + REPORT_AGAIN
             self._reported = self._scan()
@@ -236,12 +239,6 @@ class Agent:
     def _say(self, message: Message) -> None:
         assert self._side
         self._output += self._side.to_send() + self._side.send(message)
-
-    def _look_again(self, now: float) -> None:
-        """A disk that came up late or a cable that was plugged in is reported; an order's own doings are not."""
-        if not self._job and not self._report_at and self._scan() != self._reported:
-            self._log("the machine has changed: reporting again")
-            self._report_at = now
 
 
 def _no_work(order: Order, tell: Tell) -> Mapping[str, float]:

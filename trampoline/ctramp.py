@@ -124,19 +124,16 @@ class Shell:
         self.was_welcomed = False
         self._session_file = Path(f"{options.secret}.session")
         self._heard = lldp.Listener().neighbours if options.root == Path("/") else lldp.deaf
-        self.agent = Agent(mac, self._secrets(), self._scan, self._act, self._wake, log, self._keep)
-
-    # ------------------------------------------------------------ secrets
-
-    def _secrets(self) -> protocol.Secrets:
-        """The boot's secret, and the session's if an agent before this one already had one."""
+        # The boot's secret, and the session's if an agent before this one already had one.
         try:
             secrets = protocol.Secrets(protocol.Secret.read(self._options.secret.read_text()))
         except (OSError, ValueError) as error:
             raise BadOptions(f"no usable secret in {self._options.secret}: {type(error).__name__}") from None
         if self._session_file.exists():
             secrets.learned(protocol.Secret.read(self._session_file.read_text()))
-        return secrets
+        self.agent = Agent(mac, secrets, self._scan, self._act, self._wake, log, self._keep)
+
+    # ------------------------------------------------------------ secrets
 
     def _keep(self, session: protocol.Secret) -> None:
         """The server forgets the boot's secret once it knows the session's: an agent that is started again needs it.

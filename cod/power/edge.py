@@ -191,7 +191,12 @@ class PowerEdge(Service):
                 await driver.on(target)  # in case that it is off: nobody can tell
             raise PowerError(NEEDS_OPERATOR.format(task.driver), lasting=True)
         if command in ("on", "cycle"):
-            await self._to_network(driver, task, target)
+            # A BMC that refuses leaves the machine to its own boot order, which begins at the network anyway.
+            try:
+                await driver.boot_from_network(target)
+            except PowerError as error:
+                log.warning("%s: not told to boot from the network: %s", task.node, error.sentence,
+                            extra={"node": task.node})
         if command == "on":
             await driver.on(target)
         elif command == "cycle":
@@ -211,11 +216,3 @@ class PowerEdge(Service):
             return await driver.soft(target)
         except PowerError as error:
             raise PowerError(error.sentence, ignored=True) from None
-
-    async def _to_network(self, driver: PowerDriver, task: PowerTask, target: Target) -> None:
-        """A BMC that refuses leaves the machine to its own boot order, which begins at the network anyway."""
-        try:
-            await driver.boot_from_network(target)
-        except PowerError as error:
-            log.warning("%s: not told to boot from the network: %s", task.node, error.sentence,
-                        extra={"node": task.node})

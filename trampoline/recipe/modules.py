@@ -68,7 +68,15 @@ def _folder(root: Path) -> Path:
 def _modules(folder: Path, flavour: str, extra: Sequence[str]) -> dict[str, Module]:
     """Return a flavour's modules and what they need, by name, sorted."""
     known = {_name(path.name): path for path in (folder / "kernel").rglob("*.ko")}
-    return dict(sorted(_closure([*_chosen(known, folder, flavour), *extra], known, folder).items()))
+    names = [*_chosen(known, folder, flavour), *extra]
+    chosen: dict[str, Module] = {}
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in chosen:
+            chosen[name] = _read(known[name], folder)
+            waiting += chosen[name].needs
+    return dict(sorted(chosen.items()))
 
 
 def _name(file: str) -> str:
@@ -82,17 +90,6 @@ def _chosen(known: dict[str, Path], folder: Path, flavour: str) -> list[str]:
     roots = [f"{folder}/kernel/{part}/" for part in GENERIC]
     found = [name for name, path in known.items() if any(str(path).startswith(root) for root in roots)]
     return [*found, *(extra for extra in map(_name, GENERIC_EXTRA) if extra in known)]
-
-
-def _closure(names: list[str], known: dict[str, Path], folder: Path) -> dict[str, Module]:
-    chosen: dict[str, Module] = {}
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
-        if name not in chosen:
-            chosen[name] = _read(known[name], folder)
-            waiting += chosen[name].needs
-    return chosen
 
 
 def _read(path: Path, folder: Path) -> Module:

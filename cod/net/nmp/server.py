@@ -107,7 +107,16 @@ class NmpServer(Service):
             for vcluster_id, reason in over.items():
                 asked[vcluster_id].leave(reason)
             for row in owed:
-                _tell(asked[row.vcluster_id], row)
+                # What was read was read for this session: a newer one of the same VCM starts where that one has come
+                # to.
+                session = asked[row.vcluster_id]
+                if not session.has_room() or row.sequence <= session.sent:
+                    continue
+                try:
+                    session.tell(row)
+                except Exception:
+                    log.exception("message %d for vcluster %d cannot be sent", row.sequence, row.vcluster_id)
+                    session.leave("a message cannot be sent")
             self._again = self._again or len(owed) >= vcms.MOST_EACH  # there may be more
         except Exception as error:
             log.error("what VCMs are owed could not be read: %s", error, exc_info=not self.pool.is_away(error))
@@ -137,17 +146,6 @@ class NmpServer(Service):
                     session.show(node, phase, done, total)
         except Exception as error:
             log.debug("how far disks are written could not be read: %s", error)
-
-
-def _tell(session: VcmSession, row: Any) -> None:
-    """What was read was read for this session: a newer one of the same VCM starts where that one has come to."""
-    if not session.has_room() or row.sequence <= session.sent:
-        return
-    try:
-        session.tell(row)
-    except Exception:
-        log.exception("message %d for vcluster %d cannot be sent", row.sequence, row.vcluster_id)
-        session.leave("a message cannot be sent")
 
 
 class _Sessions(Factory):

@@ -82,7 +82,19 @@ def document(
     lines = [f"{p.number or 'disk'}: {p.content or p.type}, {_size(p.size)} {p.name}".rstrip() for p in partitions]
     about.text = f"Captured from node {node.name}. Partitions: {'; '.join(lines) or 'none'}"[:_DESCRIPTION]
     root.insert(0, about)
-    _require(root, size)
+    # See that the disk is large enough, unless the template says something of disks that is not that simple.
+    requires = root.find("requires")
+    if requires is None:
+        requires = Element("requires")
+        root.insert(1, requires)
+    disks = requires.findall("disk")
+    if not disks:
+        SubElement(SubElement(requires, "disk"), "size", {"min": f"{-(-size // MIB)}MiB"})
+    elif len(disks) == 1 and [e.tag for e in disks[0]] == ["size"] and list(disks[0][0].attrib) == ["min"]:
+        element = disks[0][0]
+        least = quantity.value(element.attrib["min"], BYTES)
+        if least is not None and least < size:
+            element.set("min", f"{-(-size // MIB)}MiB")
     SubElement(root, "image", {"target": "disk", "name": image})
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode") + "\n"
@@ -98,19 +110,3 @@ def _unknown(node: Node) -> Element:
 
 def _size(size: int) -> str:
     return f"{size // MIB} MiB" if size >= MIB else f"{size} bytes"
-
-
-def _require(root: Element, size: int) -> None:
-    """See that the disk is large enough, unless the template says something of disks that is not that simple."""
-    requires = root.find("requires")
-    if requires is None:
-        requires = Element("requires")
-        root.insert(1, requires)
-    disks = requires.findall("disk")
-    if not disks:
-        SubElement(SubElement(requires, "disk"), "size", {"min": f"{-(-size // MIB)}MiB"})
-    elif len(disks) == 1 and [e.tag for e in disks[0]] == ["size"] and list(disks[0][0].attrib) == ["min"]:
-        element = disks[0][0]
-        least = quantity.value(element.attrib["min"], BYTES)
-        if least is not None and least < size:
-            element.set("min", f"{-(-size // MIB)}MiB")

@@ -116,13 +116,16 @@ def parse(document: str) -> Configuration:
     root = ElementTree.fromstring(document)
     personalise = root.find("personalise")
     known = {element.attrib["name"]: element for element in root.iterfind("known")}
+    # The partitions; where none is marked, one of type bios, which has no other use, starts the system.
+    partitions = tuple(_partition(element) for element in root.iterfind("layout/partition"))
+    marked = any(partition.boot for partition in partitions)
     configuration = Configuration(
         name=root.get("name", ""),
         description=(root.findtext("description") or "").strip(),
         requires=_tree(root.find("requires")),
         disk=_get(root.find("disk"), "select", "first"),
         table=_get(root.find("layout"), "table", "keep"),
-        partitions=_booting(tuple(_partition(element) for element in root.iterfind("layout/partition"))),
+        partitions=tuple(replace(one, boot=True) if one.type == "bios" and not marked else one for one in partitions),
         images=tuple(_choice(element, known.get(element.get("name", ""))) for element in root.iterfind("image")),
         diskless=_diskless(root.find("boot")),
         ready=_ready(root.find("ready")),
@@ -166,12 +169,6 @@ def _partition(element: Element) -> Partition:
     size = element.get("size")
     return Partition(int(element.attrib["number"]), size_in_bytes(size) if size else 0, element.attrib["type"],
                      element.get("name", ""), element.get("boot") == "yes")
-
-
-def _booting(partitions: tuple[Partition, ...]) -> tuple[Partition, ...]:
-    """Return the partitions; where none is marked, one of type bios, which has no other use, starts the system."""
-    marked = any(partition.boot for partition in partitions)
-    return tuple(replace(one, boot=True) if one.type == "bios" and not marked else one for one in partitions)
 
 
 def _choice(element: Element, known: Element | None) -> Choice:

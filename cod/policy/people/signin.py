@@ -71,17 +71,12 @@ class Keys:
 def keys(name: str, address: str, known: bool = False) -> Keys:
     """Return the names that an attempt is counted under. However a name is written that a directory takes for the same,
     it is counted as one."""
-    here, name = place(address), _plain(name)
+    # As directories compare names (RFC 4518): without case, kinds of letters, what is not seen, and spare spaces.
+    seen = "".join(letter for letter in name[:LONGEST_NAME] if letter.isprintable() or letter.isspace())
+    here, name = place(address), " ".join(unicodedata.normalize("NFKC", seen).casefold().split())
     both = _short(f"{name}\0{here}")
     shown = name if _NAME.fullmatch(name) else _short(name)
     return Keys(f"pair:{both}", f"address:{here}", None if known else f"name:{shown}", f"known:{both}")
-
-
-def _plain(name: str) -> str:
-    """Return a name as directories compare names (RFC 4518): without case, kinds of letters, what is not seen, and
-    spare spaces."""
-    seen = "".join(letter for letter in name[:LONGEST_NAME] if letter.isprintable() or letter.isspace())
-    return " ".join(unicodedata.normalize("NFKC", seen).casefold().split())
 
 
 def place(address: str) -> str:

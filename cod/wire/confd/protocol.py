@@ -223,17 +223,14 @@ class _Side(ABC):
         events: list[Event] = []
         try:
             while self.state in self._expects and (body := self._framer.take()) is not None:
-                events += self._one(body)
+                message = self._message(self._in.open(body) if self._in else body)
+                if not isinstance(message, self._expects[self.state]):
+                    raise ProtocolError(f"{type(message).__name__.lower()} is not expected in state {self.state}")
+                events += self._step(message, body)
         except ProtocolError:
             self.state = State.CLOSED
             raise
         return events
-
-    def _one(self, body: bytes) -> Sequence[Event]:
-        message = self._message(self._in.open(body) if self._in else body)
-        if not isinstance(message, self._expects[self.state]):
-            raise ProtocolError(f"{type(message).__name__.lower()} is not expected in state {self.state}")
-        return self._step(message, body)
 
     def _message(self, body: bytes) -> Message:
         try:
