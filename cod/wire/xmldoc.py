@@ -58,7 +58,7 @@ def parse(document: bytes, schema: str, *, limit: int = LIMIT) -> etree._Element
 
 def well_formed(document: bytes, schema: str = "", *, limit: int = LIMIT) -> etree._Element:
     """The root element of `document`, safe but not validated. `schema` names its limits. Raises `BadDocument`."""
-    size, most = WRITTEN.get(schema, (LIMIT, None))
+    size, most = WRITTEN.get(schema, (limit, None))
     limit = min(limit, size)
     if len(document) > limit:
         raise BadDocument(0, f"{len(document)} bytes long; at most {limit} are read")

@@ -222,6 +222,17 @@ def test_a_repeated_key_changes_nothing(engine: Engine, site: Site) -> None:
             create(tx, site, "two", key="k1")
 
 
+def test_a_key_that_is_repeated_late_shows_nothing_of_whoever_has_the_name_now(tx: Tx, site: Site) -> None:
+    furnish(tx, 1)
+    groups.add(tx, "lab", 0.0)
+    first = create(tx, site, key="k1", size=1).value[0].vcluster
+    flows.delete(tx, name="one", site=site, now=5.0, actor=OWNER)
+    create(tx, site, group="lab", size=1, now=6.0)
+    run_pass(tx, site, 7.0)
+    view, held = create(tx, site, key="k1", now=9.0).value
+    assert (view.vcluster.id, view.vcluster.state, held) == (first.id, "ended", [])
+
+
 def test_priority_is_the_groups(tx: Tx, site: Site) -> None:
     furnish(tx, 0)
     groups.add(tx, "lab", 0.0, priority=7)
@@ -309,6 +320,19 @@ def test_shrinking_withdraws_replacements_that_are_not_needed_any_more(tx: Tx, s
     flows.resize(tx, name="one", size=1, site=site, now=6.0, actor=OWNER)
     assert pending(tx) == []
     assert members(tx, one) == ["node2"]
+
+
+def test_the_replacement_of_the_only_node_is_not_withdrawn(tx: Tx, site: Site) -> None:
+    """The vcluster would go on with no node, which nothing else allows."""
+    furnish(tx, 1)
+    one = running(tx, site, 1)
+    [held] = nodes.every(tx, vcluster_id=one)
+    request = core_requests.replace(tx, held, 4.0)
+    assert request is not None
+    holding.give_back(tx, held)
+    with pytest.raises(Refused, match="would have no node left; delete it instead"):
+        request_flows.withdraw(tx, request_id=request.id, reason="not needed", now=5.0)
+    assert pending(tx) == [("replace", 1)]
 
 
 # ---------------------------------------------------------------- release, extend, delete

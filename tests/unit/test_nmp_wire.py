@@ -124,6 +124,16 @@ def test_bodies_come_out_as_they_went_in(body: b.Body) -> None:
     assert xml.read(Message(xml.verb(body), "1", xml.write(body))) == body
 
 
+def test_the_largest_picture_is_read_by_whoever_it_is_sent_to() -> None:
+    """Documents of people end at 4 MiB; a vcluster of the largest block has more to tell."""
+    members = tuple(b.Member(f"node-52540000{n:04x}", f"n{n}", "10.150.255.255", "active", "physics/debian@12", "type2")
+                    for n in range(60_000))
+    body = b.Vcluster("pool", "active", len(members), 3, 1763643600.0, members)
+    written = xml.write(body)
+    assert 4 * 2**20 < len(written) < LONGEST_TOLD
+    assert xml.read(Message("vcluster", "1", written)) == body
+
+
 @pytest.mark.parametrize(("verb", "body", "line", "says"), [
     ("grant", b"<grant", 1, "not well-formed"),
     ("grant", b"<!DOCTYPE grant [<!ENTITY a 'b'>]>\n<grant/>", 1, "document type"),

@@ -67,10 +67,12 @@ def withdraw(tx: Tx, *, request_id: int, reason: str, now: float) -> Result[Requ
         raise Refused("not_found", f"there is no request {request_id}", "id")
     if request.kind == "create":
         raise Refused("conflict", "this request made its vcluster: delete the vcluster instead", "id")
+    vcluster = vclusters.get(tx, request.vcluster_id, lock=True) if request.kind == "replace" else None
+    if vcluster is not None and vcluster.size == 1 and request.state == RequestState.PENDING:
+        raise Refused("conflict", f"vcluster {vcluster.name} would have no node left; delete it instead", "id")
     if not core_requests.take_back(tx, request, reason, now):
         raise Refused("conflict", f"request {request_id} does not wait: it is {request.state}", "id")
-    vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
-    if vcluster is not None and request.kind == "replace":  # it does without the node that it lost
+    if vcluster is not None:  # it does without the node that it lost
         vclusters.change(tx, vcluster, now, size=vcluster.size - 1)
     return Result(_shown(tx, request), (Effect("wake", "manager"),))
 

@@ -213,9 +213,9 @@ def _shrink(
 
 
 def _shown(tx: Tx, vcluster: Vcluster, site: Site) -> tuple[VclusterView, list[NodeView]]:
-    newest = views.vclusters(tx, name=vcluster.name, ended=True)[-1]
-    return newest, preemption.protected(
-        views.nodes(tx, vcluster=vcluster.name, limit=100_000), site.policy)
+    [view] = views.vclusters(tx, name=f"{vcluster.name}@{vcluster.id}", ended=True)  # its name may be another's now
+    held = views.nodes(tx, vcluster=vcluster.name, limit=100_000) if view.vcluster.ended_at is None else []
+    return view, preemption.protected(held, site.policy)
 
 
 def _repeated(tx: Tx, before: Request, name: str, site: Site) -> tuple[VclusterView, list[NodeView]]:
