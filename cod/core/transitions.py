@@ -10,6 +10,7 @@ from typing import Any
 from cod import notice_texts
 from cod.core import notices, requests, vcm_outbox
 from cod.model import Effect, Node, Policy
+from cod.policy.nodes import lifecycle
 from cod.states import (
     ARRIVED,
     NODE_RULES,
@@ -64,6 +65,14 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         elif target is not NodeState.OFF:  # there its agent is told to power down, and has time for it
             sessions.forget_report(tx, node.id)
     return moved
+
+
+def settle(tx: Tx, node: Node, *, now: float, actor: str, policy: Policy) -> Node:
+    """Settle a node that has rested at the crossroads (`lifecycle.settle`); any other stays as it is."""
+    if node.state != NodeState.TRAMPOLINE or not lifecycle.rested(node, policy, now):
+        return node
+    step = lifecycle.settle(node, holding.assignment(tx, node), captures.is_wanted(tx, node.id))
+    return apply(tx, node, step, now=now, actor=actor, policy=policy)
 
 
 def is_stuck(node: Node) -> bool:

@@ -12,6 +12,8 @@ from cod.store.engine import Tx
 from cod.store.nodes import bindings, conflicts
 from cod.store.notices import events, notices
 
+last_event = events.last_event
+counts = events.counts
 SHOWN = 100  # transitions that are shown with a node
 
 
@@ -101,11 +103,6 @@ def conflict_list(tx: Tx, *, page: Page = ALL, kind: str | None = None) -> Liste
     return lists.conflicts(tx, page, kind=kind)
 
 
-def last_event(tx: Tx) -> int:
-    """Id of the newest transition."""
-    return events.last_event(tx)
-
-
 def told_until(tx: Tx, after: int | None) -> int:
     """Id of the newest notice that whoever has seen the transition `after` (None: the newest) has surely seen."""
     if after is None:
@@ -125,8 +122,3 @@ def alive(tx: Tx) -> list[tuple[str, str, int]]:
     """Return no counts; that it returns shows that the database answers."""
     watermarks.at(tx, watermarks.POOL)
     return []
-
-
-def counts(tx: Tx) -> list[tuple[str, str, int]]:
-    """(what, label, count) for the metrics."""
-    return events.counts(tx)

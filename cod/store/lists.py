@@ -3,7 +3,7 @@ seen (None: all), and is filtered by what else is given. Each raises `Refused` f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -130,19 +130,13 @@ def deliveries(
 ) -> Listed[tuple[Send, Notice]]:
     """What was, or is to be, delivered to a group, the newest first; `state`: waiting, delivered or given up."""
     s, n = t.notice_sends.c, t.notices.c
+    in_state: Mapping[str | None, Sequence[ColumnElement[bool]]] = {
+        None: (), "waiting": (s.done_at.is_(None),), "delivered": (s.delivered.is_(True),),
+        "given up": (s.done_at.is_not(None), s.delivered.is_(False))}
     query = select(*(s[each.name] for each in fields(Send)), *(n[each.name] for each in fields(Notice)))
     query = query.join_from(t.notice_sends, t.notices, s.notice_id == n.id).where(
-        n.group_id == group_id, *only({s.channel: channel}), *having(page.q, n.subject, s.error), *_outcome(state))
+        n.group_id == group_id, *only({s.channel: channel}), *having(page.q, n.subject, s.error),
+        *in_state.get(state, (literal(False),)))
     rows = page_of(tx, query, page, {"id": s.id}, "-id", s.id)
-    return rows.each(_delivery)
-
-
-def _outcome(state: str | None) -> Sequence[ColumnElement[bool]]:
-    s = t.notice_sends.c
-    return {None: (), "waiting": (s.done_at.is_(None),), "delivered": (s.delivered.is_(True),),
-            "given up": (s.done_at.is_not(None), s.delivered.is_(False))}.get(state, (literal(False),))
-
-
-def _delivery(row: Sequence[Any]) -> tuple[Send, Notice]:
     many = len(fields(Send))
-    return Send(*row[:many]), Notice(*row[many:])
+    return rows.each(lambda row: (Send(*row[:many]), Notice(*row[many:])))

@@ -78,17 +78,21 @@ def only(wanted: Mapping[Column[Any], object]) -> list[ColumnElement[bool]]:
 def node_views(tx: Tx, rows: Sequence[Any]) -> list[NodeView]:
     """Nodes for people from rows of `node_query`."""
     found = [Node(*row[: len(_NODE)]) for row in rows]
-    macs, addresses = _macs(tx, found), _addresses(tx, found)
-    return [
-        NodeView(node, tuple(macs.get(node.id, ())), row[-4], row[-3], _revision(row[-2], row[-1]),
-                 addresses.get((node.id, _kind(node))), block=row[len(_NODE)], priority=row[-5])
-        for node, row in zip(found, rows, strict=True)
-    ]
-
-
-def _kind(node: Node) -> str:
-    """Which of a node's bindings says where it is: its vcluster's once it boots into it, else the boot pool's."""
-    return "vcluster" if node.state in OWN_SYSTEM else "boot"
+    macs: dict[int, list[str]] = {}
+    query: Select[Any] = select(t.nics.c.node_id, t.nics.c.mac).order_by(t.nics.c.mac)
+    for node_id, mac in _by_node(tx, query, t.nics.c.node_id, found):
+        macs.setdefault(node_id, []).append(mac)
+    b = t.bindings.c
+    bound: Select[Any] = select(b.node_id, b.kind, b.address).where(b.state.in_(("bound", "reserved")))
+    bound = bound.order_by(b.expires_at)
+    addresses = {(row[0], row[1]): dotted(row[2]) for row in _by_node(tx, bound, b.node_id, found)}
+    views = []
+    for node, row in zip(found, rows, strict=True):
+        # Its vcluster's binding says where it is once it boots into it, before that the boot pool's.
+        address = addresses.get((node.id, "vcluster" if node.state in OWN_SYSTEM else "boot"))
+        views.append(NodeView(node, tuple(macs.get(node.id, ())), row[-4], row[-3], _revision(row[-2], row[-1]),
+                              address, block=row[len(_NODE)], priority=row[-5]))
+    return views
 
 
 def _by_node(tx: Tx, query: Select[Any], column: Column[Any], found: list[Node]) -> Iterator[Any]:
@@ -97,21 +101,6 @@ def _by_node(tx: Tx, query: Select[Any], column: Column[Any], found: list[Node])
         yield from tx.execute(query)
     for part in slices([node.id for node in found] if len(found) <= _MANY else []):
         yield from tx.execute(query.where(column.in_(part)))
-
-
-def _macs(tx: Tx, found: list[Node]) -> dict[int, list[str]]:
-    macs: dict[int, list[str]] = {}
-    query = select(t.nics.c.node_id, t.nics.c.mac).order_by(t.nics.c.mac)
-    for node_id, mac in _by_node(tx, query, t.nics.c.node_id, found):
-        macs.setdefault(node_id, []).append(mac)
-    return macs
-
-
-def _addresses(tx: Tx, found: list[Node]) -> dict[tuple[int, str], str]:
-    b = t.bindings
-    query = select(b.c.node_id, b.c.kind, b.c.address).where(b.c.state.in_(("bound", "reserved")))
-    rows = _by_node(tx, query.order_by(b.c.expires_at), b.c.node_id, found)
-    return {(node_id, kind): dotted(address) for node_id, kind, address in rows}
 
 
 # ---------------------------------------------------------------- vclusters and requests
@@ -151,21 +140,16 @@ def vcluster_query(groups: frozenset[int] | None, ended: bool, wanted: Mapping[C
 
 def vcluster_views(tx: Tx, rows: Sequence[Any]) -> list[VclusterView]:
     """Vclusters for people from rows of `vcluster_query`."""
-    states = _states_by_vcluster(tx, [row[0] for row in rows])
+    n = t.nodes.c
+    states: dict[int, dict[str, int]] = {}
+    for part in slices([row[0] for row in rows]):
+        query = select(n.vcluster_id, n.state, func.count()).where(n.vcluster_id.in_(part))
+        for vcluster_id, state, count in tx.execute(query.group_by(n.vcluster_id, n.state)):
+            states.setdefault(vcluster_id, {})[state] = count
     return [
         VclusterView(Vcluster(*row[: len(_VCLUSTER)]), row[-3], f"{row[-2]}@{row[-1]}", states.get(row[0], {}))
         for row in rows
     ]
-
-
-def _states_by_vcluster(tx: Tx, ids: Sequence[int]) -> dict[int, dict[str, int]]:
-    n = t.nodes.c
-    states: dict[int, dict[str, int]] = {}
-    for part in slices(ids):
-        query = select(n.vcluster_id, n.state, func.count()).where(n.vcluster_id.in_(part))
-        for vcluster_id, state, count in tx.execute(query.group_by(n.vcluster_id, n.state)):
-            states.setdefault(vcluster_id, {})[state] = count
-    return states
 
 
 def requests(tx: Tx, request_id: int) -> list[RequestView]:

@@ -147,7 +147,10 @@ def waiting(
         try:
             order = current(tx, node, site, session.address, inviter=inviter, now=now)
         except Refused as refusal:
-            effects += _impossible(tx, node, refusal.sentence, site, now)
+            reason = f"its order cannot be given: {refusal.sentence}"
+            step = lifecycle.on_trouble(node, NodeEvent.FAILED, reason, site.policy)
+            moved = transitions.apply(tx, node, step, now=now, actor="confd", policy=site.policy)
+            effects += transitions.wakes(node, moved)
         else:
             orders.append((node.id, session.epoch, order))
     return Result(orders, tuple(effects))
@@ -157,8 +160,3 @@ def sent(tx: Tx, orders: Sequence[tuple[int, int, str]]) -> None:
     """(node id, epoch of its connection, order's id): those orders were written to their connections."""
     for node_id, epoch, order_id in orders:
         sessions.set_sent(tx, node_id, epoch, order_id)
-
-
-def _impossible(tx: Tx, node: Node, reason: str, site: Site, now: float) -> tuple[Effect, ...]:
-    step = lifecycle.on_trouble(node, NodeEvent.FAILED, f"its order cannot be given: {reason}", site.policy)
-    return transitions.wakes(node, transitions.apply(tx, node, step, now=now, actor="confd", policy=site.policy))

@@ -15,7 +15,7 @@ from cod.model import Node, Peer, Refused, Result, Site
 from cod.policy.nodes import lifecycle
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
-from cod.store.nodes import captures, holding, nodes, sessions
+from cod.store.nodes import captures, nodes, sessions
 
 _DONE = {
     NodeState.WIPE: Step(NodeEvent.WIPED, "its disks are erased",
@@ -58,8 +58,9 @@ def done(tx: Tx, peer: Peer, order_id: str, figures: Mapping[str, float], site: 
     if node.state == NodeState.PRIME:
         signature = int(figures.get("disk_signature", 0))
         step = replace(step, columns={**step.columns, "disk_signature": signature or None})
-    moved = _apply(tx, written, step, site, now)
-    return Result(None, transitions.wakes(node, _settled(tx, moved, site, now)))
+    moved = transitions.apply(tx, written, step, now=now, actor="agent", policy=site.policy)
+    settled = transitions.settle(tx, moved, now=now, actor="agent", policy=site.policy)
+    return Result(None, transitions.wakes(node, settled))
 
 
 def failed(tx: Tx, peer: Peer, order_id: str, reason: str, site: Site, now: float) -> Result[None]:
@@ -67,7 +68,8 @@ def failed(tx: Tx, peer: Peer, order_id: str, reason: str, site: Site, now: floa
     node = _current(tx, peer, order_id)
     if node is None or node.state not in _DONE:
         return Result(None)
-    moved = _apply(tx, node, lifecycle.on_trouble(node, NodeEvent.FAILED, reason, site.policy), site, now)
+    step = lifecycle.on_trouble(node, NodeEvent.FAILED, reason, site.policy)
+    moved = transitions.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
     return Result(None, transitions.wakes(node, moved))
 
 
@@ -78,14 +80,3 @@ def _current(tx: Tx, peer: Peer, order_id: str) -> Node | None:
     if owner != str(node.id):
         raise Refused("forbidden", f"order {order_id} is not of {node.name}")
     return node if generation == str(node.generation) else None
-
-
-def _apply(tx: Tx, node: Node, step: Step, site: Site, now: float) -> Node:
-    return transitions.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
-
-
-def _settled(tx: Tx, node: Node, site: Site, now: float) -> Node:
-    if node.state != NodeState.TRAMPOLINE or not lifecycle.rested(node, site.policy, now):
-        return node
-    step = lifecycle.settle(node, holding.assignment(tx, node), captures.is_wanted(tx, node.id))
-    return _apply(tx, node, step, site, now)

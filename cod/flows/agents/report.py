@@ -10,7 +10,7 @@ from cod.policy.nodes import lifecycle
 from cod.policy.nodes.subnets import at
 from cod.states import NodeEvent, NodeState, Step
 from cod.store.engine import Tx
-from cod.store.nodes import captures, conflicts, holding, nodes, sessions, types
+from cod.store.nodes import conflicts, holding, nodes, sessions, types
 from cod.store.scheduler import reservations, vclusters
 
 AGAIN = 3600.0  # seconds in which the same machine's conflict is recorded once
@@ -27,9 +27,13 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result[
     """
     node = sessions.node_of(tx, peer)
     hardware = identity.read(document)
-    joining = _join(tx, node, peer.mac, hardware)
+    owners = nodes.by_macs(tx, hardware.macs)
+    twins = [] if hardware.uuid is None else nodes.others_with_uuid(tx, hardware.uuid, node.id)
+    connected = sessions.connected(tx, [other.id for other in (*owners.values(), *twins)])
+    joining = identity.join(node, peer.mac, hardware, owners, twins, connected)
     if joining.refused:
-        _record_conflict(tx, peer.mac, joining.refused, now)
+        if not conflicts.seen_since(tx, "identity", now - AGAIN, mac=peer.mac):
+            conflicts.add(tx, "identity", joining.refused, now, mac=peer.mac)
         return Result(joining.refused)
     owner = (nodes.get(tx, joining.heir) if joining.heir is not None else None) or node
     shadows = [shadow for shadow in (nodes.get(tx, node_id) for node_id in joining.absorb) if shadow is not None]
@@ -41,10 +45,12 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result[
     except Refused as refused:
         return Result(refused.sentence)
     node, peer = _unite(tx, node, peer, joining, site, now)
+    session = sessions.get(tx, node.id)
+    here = at(site.subnets, session.address) if session else None
     stored = nodes.change(
         tx, node, **lifecycle.marks_changed(node, document), attributes=document, reported_at=now, last_seen=now,
-        uuid=joining.uuid, firmware=hardware.firmware, type_id=kind.id, subnet=_subnet(tx, node, site), keep=own,
-        boot_mac=node.boot_mac if node.vcluster_id else peer.mac)
+        uuid=joining.uuid, firmware=hardware.firmware, type_id=kind.id, subnet=here.name if here else node.subnet,
+        keep=own, boot_mac=node.boot_mac if node.vcluster_id else peer.mac)
     if kind.id != node.type_id:  # whom it was kept for may have no use for it now
         reservations.drop(tx, [node.id])
         _tell_change(tx, node, stored, kind, site, now)
@@ -80,25 +86,6 @@ def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, 
         notices.add(tx, **told, group_id=group_id, vcluster_id=holder.id if holder else None, now=now)
 
 
-def _subnet(tx: Tx, node: Node, site: Site) -> str | None:
-    """The site's subnet that its agent speaks from; what was known before, if it is none of them."""
-    session = sessions.get(tx, node.id)
-    here = at(site.subnets, session.address) if session else None
-    return here.name if here else node.subnet
-
-
-def _join(tx: Tx, node: Node, mac: str, hardware: identity.Hardware) -> identity.Joining:
-    owners = nodes.by_macs(tx, hardware.macs)
-    twins = [] if hardware.uuid is None else nodes.others_with_uuid(tx, hardware.uuid, node.id)
-    connected = sessions.connected(tx, [other.id for other in (*owners.values(), *twins)])
-    return identity.join(node, mac, hardware, owners, twins, connected)
-
-
-def _record_conflict(tx: Tx, mac: str, sentence: str, now: float) -> None:
-    if not conflicts.seen_since(tx, "identity", now - AGAIN, mac=mac):
-        conflicts.add(tx, "identity", sentence, now, mac=mac)
-
-
 def _unite(
     tx: Tx, node: Node, peer: Peer, joining: identity.Joining, site: Site, now: float
 ) -> tuple[Node, Peer]:
@@ -123,7 +110,4 @@ def _move_on(tx: Tx, node: Node, site: Site, now: float) -> Node:
         node = _apply(tx, node, Step(NodeEvent.REGISTERED, "its first hardware report"), site, now)
     if node.state == NodeState.REGISTERING and site.policy.auto_approve:
         node = _apply(tx, node, Step(NodeEvent.APPROVED, "the site approves new machines by itself"), site, now)
-    if node.state == NodeState.TRAMPOLINE and lifecycle.rested(node, site.policy, now):
-        step = lifecycle.settle(node, holding.assignment(tx, node), captures.is_wanted(tx, node.id))
-        node = _apply(tx, node, step, site, now)
-    return node
+    return transitions.settle(tx, node, now=now, actor="agent", policy=site.policy)

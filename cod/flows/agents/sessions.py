@@ -6,7 +6,6 @@ in a state of motion is lost. One opened with the *session's* secret is the same
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cod.core import transitions
@@ -16,6 +15,8 @@ from cod.states import WORKING, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
 from cod.store.nodes import nodes, secrets, sessions
 
+inherited = sessions.peers_of
+seen = sessions.seen
 FOR_EVER = 4_000_000_000.0  # a session's secret ends with the machine's next boot, not by the clock
 
 
@@ -98,16 +99,6 @@ def lost(tx: Tx, peer: Peer, site: Site, now: float) -> Result[bool]:
         return Result(True)
     moved = transitions.apply(tx, node, step, now=now, actor="confd", policy=site.policy)
     return Result(True, transitions.wakes(node, moved))
-
-
-def inherited(tx: Tx, server: str) -> list[Peer]:
-    """Connections that a dead predecessor of this name left. Their agents get the usual time to come back."""
-    return sessions.peers_of(tx, server)
-
-
-def seen(tx: Tx, when: Sequence[tuple[int, float]]) -> None:
-    """A batch of signs of life: (node id, time) pairs."""
-    sessions.seen(tx, when)
 
 
 def held(tx: Tx, server: str, now: float) -> dict[int, int]:

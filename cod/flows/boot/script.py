@@ -28,7 +28,9 @@ def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
     the address is not bound to that MAC: a loader that has just asked DHCP for it never sees that.
     """
     node, subnet = _who(tx, mac, address, site, now)
-    node = _for_capture(tx, node, site, now)
+    if node.state == NodeState.ACTIVE and captures.is_wanted(tx, node.id):
+        step = capture.leave("rebooted while it waited to be captured")
+        node = transitions.apply(tx, node, step, now=now, actor="boot", policy=site.policy)
     row = templates.get(tx, node.template_id) if node.template_id is not None and node.state in OWN_SYSTEM else None
     configuration = template.parse(row.document) if row else None
     named = images.meant(tx, template.image_names(configuration), owner_of(row.name)) if row and configuration else {}
@@ -37,13 +39,6 @@ def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
     if node.state in OWN_SYSTEM and plan.action in ("local", "kernel"):
         _served(tx, node, configuration, site, now)
     return plan
-
-
-def _for_capture(tx: Tx, node: Node, site: Site, now: float) -> Node:
-    if node.state != NodeState.ACTIVE or not captures.is_wanted(tx, node.id):
-        return node
-    step = capture.leave("rebooted while it waited to be captured")
-    return transitions.apply(tx, node, step, now=now, actor="boot", policy=site.policy)
 
 
 def _served(tx: Tx, node: Node, configuration: Configuration | None, site: Site, now: float) -> None:

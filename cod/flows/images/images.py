@@ -11,14 +11,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 
+from cod.core import quota
 from cod.model import Effect, Image, ImageRules, ImageView, Ingested, Refused, Result, meant, owner_of
 from cod.policy.nodes import prime, template
 from cod.policy.people import names
 from cod.policy.people import uploads as policy
 from cod.store import claims
 from cod.store.engine import Tx
-from cod.store.images import images, templates, uploads
+from cod.store.images import images, templates
 from cod.store.people import groups
+
+room = quota.room
 
 _CLAIM, _CLAIM_SECONDS = "ingest", 30.0
 RULES = ImageRules()
@@ -66,10 +69,7 @@ def renew(tx: Tx, *, owner: str, now: float) -> bool:
 
 def left(tx: Tx, *, image: Image, rules: ImageRules) -> int | None:
     """Return the bytes that the served form of an image may take by its group's quota; None: any number."""
-    if image.group_id is None:
-        return None
-    taken, quota = uploads.room(tx, image.group_id, rules)
-    return None if quota is None else max(quota - taken + image.stored, 0)
+    return quota.left(tx, image.group_id, rules, image.stored)
 
 
 def _runs(tx: Tx, owner: str, now: float) -> None:
@@ -96,9 +96,7 @@ def finish(tx: Tx, *, image_id: int, ingested: Ingested, rules: ImageRules = RUL
     """
     image = images.get(tx, image_id)
     if image is not None and image.state == "ingesting" and image.group_id is not None:
-        taken, quota = uploads.room(tx, image.group_id, rules, lock=True)
-        name = groups.get(tx, image.group_id).name
-        policy.check_quota(quota, taken - image.stored, ingested.stored, name)
+        quota.check(tx, image.group_id, ingested.stored, rules, image.stored)
         _check_users(tx, replace(image, state="ready", **asdict(ingested)))
     images.change(tx, image_id, state="ready", source="", reason="", **asdict(ingested))
 
@@ -163,11 +161,6 @@ def _users(tx: Tx, seen: frozenset[int] | None = None) -> dict[str, list[str]]:
 
 def _view(image: Image, owners: Mapping[int | None, str], users: Sequence[str] = ()) -> ImageView:
     return ImageView(**asdict(image), group=owners[image.group_id], used_by=tuple(users))
-
-
-def room(tx: Tx, *, group_id: int, rules: ImageRules) -> tuple[int, int | None]:
-    """(bytes that a group's images and open uploads have, bytes that they may have; None: no limit)."""
-    return uploads.room(tx, group_id, rules)
 
 
 def delete(tx: Tx, *, name: str) -> Result[None]:

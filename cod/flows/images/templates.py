@@ -5,14 +5,14 @@ A document that comes here has been checked against schema/template.rng (`wire.x
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from cod.model import Refused, Template
 from cod.policy.nodes import prime, template
 from cod.policy.people import names
 from cod.store.engine import Tx
 from cod.store.images import images, templates
 from cod.store.people import groups
+
+image_names = templates.image_names
 
 
 def read(document: str) -> template.Configuration:
@@ -50,11 +50,6 @@ def add(
 
 def _check_images(tx: Tx, configuration: template.Configuration, owner: str) -> None:
     prime.check_images(configuration, images.meant(tx, template.image_names(configuration), owner, lock=True))
-
-
-def image_names(tx: Tx, rows: Sequence[Template]) -> dict[int, dict[str, str]]:
-    """Return the full names of the images that templates name, by the template's id and the name in its document."""
-    return templates.image_names(tx, rows)
 
 
 def every(tx: Tx, *, name: str = "", groups: frozenset[int] | None = None) -> list[Template]:

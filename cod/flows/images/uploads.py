@@ -8,12 +8,15 @@ file.
 
 from __future__ import annotations
 
+from cod.core import quota
 from cod.model import Effect, Image, ImageRules, Refused, Result, Upload
 from cod.policy.people import names
-from cod.policy.people.uploads import believed, check_quota, wanted_content
+from cod.policy.people.uploads import believed, wanted_content
 from cod.store.engine import Tx
 from cod.store.images import images, uploads
 from cod.store.people import groups
+
+every = uploads.every
 
 
 def create(
@@ -36,26 +39,15 @@ def create(
     owner = groups.owner_id(tx, group)
     name = names.full(groups.prefix(tx, owner), name)
     images.check_free(tx, name, owner)
-    if owner is not None:
-        _check_quota(tx, owner, size, rules)
+    quota.check(tx, owner, size, rules)
     uploads.add(tx, id=upload_id, name=name, group_id=owner, size=size, offset=0, sha256=sha256, plain=plain, raw=raw,
                 actor=actor, created_at=now, expires_at=now + rules.keep_uploads)
     return one(tx, upload_id, now=now)
 
 
-def _check_quota(tx: Tx, group_id: int, size: int, rules: ImageRules) -> None:
-    taken, quota = uploads.room(tx, group_id, rules, lock=True)
-    check_quota(quota, taken, size, groups.get(tx, group_id).name)
-
-
 def one(tx: Tx, upload_id: str, *, now: float) -> Upload:
     """The upload of that id, unless it has expired. Raises `Refused`."""
     return _live(uploads.get(tx, upload_id), now)
-
-
-def every(tx: Tx, groups: frozenset[int] | None = None) -> list[Upload]:
-    """Uploads by name, of these groups (None: all)."""
-    return uploads.every(tx, groups)
 
 
 def begin(tx: Tx, *, upload_id: str, length: int, boot: str, checked: bool = False, now: float) -> Upload:
@@ -91,7 +83,11 @@ def complete(
     """
     upload = uploads.get(tx, upload_id, lock=True)
     if upload is None:
-        return Result(_completed(tx, name, source, sha256))
+        # What the same upload became when this flow was run before, and its commit's outcome remained unknown.
+        became = images.named(tx, [name]).get(name)
+        if became is None or (became.source != source and became.sha256 != sha256):
+            raise _gone()
+        return Result(became)
     if upload.sha256 not in ("", sha256):
         raise Refused("invalid", f"the file's sha256 is {sha256}, not {upload.sha256}", "sha256")
     uploads.remove(tx, upload_id)
@@ -101,14 +97,6 @@ def complete(
         sha256=sha256, source=source, content=wanted_content(upload.plain, upload.raw),
         created_at=now)
     return Result(image, (Effect("wake", "images"),))
-
-
-def _completed(tx: Tx, name: str, source: str, sha256: str) -> Image:
-    """What the same upload became when this flow was run before, and its commit's outcome remained unknown."""
-    image = images.named(tx, [name]).get(name)
-    if image is None or (image.source != source and image.sha256 != sha256):
-        raise _gone()
-    return image
 
 
 def drop(tx: Tx, *, upload_id: str) -> Upload:

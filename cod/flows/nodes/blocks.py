@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from xml.etree import ElementTree
 
@@ -91,17 +91,11 @@ def apply(tx: Tx, *, only: Sequence[str] | None = None) -> Result[topology.Propo
 
 
 def _sighting(seen: blocks.Seen, names_: dict[int, str]) -> topology.Sighting:
-    switch, port = next(_neighbours(seen), (None, None)) if seen.attributes else (None, None)
-    return topology.Sighting(seen.name, names_.get(seen.block_id or 0), seen.relay, seen.circuit, seen.remote, switch,
-                             port)
-
-
-def _neighbours(seen: blocks.Seen) -> Iterator[tuple[str, str]]:
-    """(switch, port) that the report's NICs see, of the one that it boots from first."""
-    nics = ElementTree.fromstring(seen.attributes or "").findall("nic")
-    for nic in sorted(nics, key=lambda each: each.get("mac") != seen.boot_mac):
-        for neighbour in nic.findall("neighbour"):
-            yield neighbour.attrib["switch"], neighbour.attrib["port"]
+    nics = ElementTree.fromstring(seen.attributes).findall("nic") if seen.attributes else []
+    nics.sort(key=lambda each: each.get("mac") != seen.boot_mac)  # the one that it boots from first
+    near = next((neighbour.attrib for nic in nics for neighbour in nic.findall("neighbour")), {})
+    return topology.Sighting(seen.name, names_.get(seen.block_id or 0), seen.relay, seen.circuit, seen.remote,
+                             near.get("switch"), near.get("port"))
 
 
 def _nodes(among: Sequence[blocks.Member], wanted: Sequence[str], where: str = "") -> list[blocks.Member]:

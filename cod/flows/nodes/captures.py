@@ -14,17 +14,19 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from cod import notice_texts
-from cod.core import notices, transitions
+from cod.core import notices, quota, transitions
 from cod.model import Capture, CapturedPartition, CaptureView, Effect, ImageRules, Ingested, Node, Refused, Result, Site
-from cod.policy.nodes import capture, lifecycle, template
+from cod.policy.nodes import capture, lifecycle
+from cod.policy.nodes.template import parse
 from cod.policy.people import names
-from cod.policy.people.uploads import check_quota
 from cod.states import CaptureState, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
-from cod.store.images import images, templates, uploads
+from cod.store.images import images, templates
 from cod.store.nodes import captures, holding, nodes, sessions
 from cod.store.people import groups
 from cod.store.scheduler import reservations, vclusters
+
+orders = captures.orders
 
 
 def want(
@@ -43,14 +45,15 @@ def want(
     if before and before.state in captures.OPEN:
         raise Refused("conflict", f"node {name} is being captured as {before.image!r} already", "name")
     source = node.template_id if node.vcluster_id is not None else node.cached_template_id
-    capture.check(node, _configuration(tx, node.template_id))
+    runs = templates.get(tx, node.template_id) if node.template_id is not None else None
+    capture.check(node, parse(runs.document) if runs else None)
     owner = _owner(tx, node, group)
     prefix = groups.prefix(tx, owner)
     wanted = image if template is None else template
     image = names.full(prefix, image, "image")
     wanted = names.full(prefix, wanted, "template") if wanted else ""
     images.check_free(tx, image, owner)
-    _check_quota(tx, owner, 1, site.images)
+    quota.check(tx, owner, 1, site.images)
     captures.put(tx, node.id, image=image, template=wanted, group_id=owner, source_id=source,
                  state=CaptureState.WANTED, secret=secret, actor=actor, asked_at=now)
     moved = _set_out(tx, node, site, now, actor)
@@ -143,16 +146,7 @@ def receiving(tx: Tx, *, order: str, address: str, secret: str) -> Capture:
 def room(tx: Tx, *, order: str, address: str, secret: str, rules: ImageRules) -> int | None:
     """Bytes that the image may take in its served form; None: no limit. Raises `Refused`."""
     row = receiving(tx, order=order, address=address, secret=secret)
-    if row.group_id is None:
-        return None
-    taken, quota = uploads.room(tx, row.group_id, rules)
-    return None if quota is None else max(quota - taken, 0)
-
-
-def _check_quota(tx: Tx, group_id: int | None, size: int, rules: ImageRules) -> None:
-    if group_id is not None:
-        taken, quota = uploads.room(tx, group_id, rules, lock=True)
-        check_quota(quota, taken, size, groups.get(tx, group_id).name)
+    return quota.left(tx, row.group_id, rules)
 
 
 def note_digest(tx: Tx, *, order: str, address: str, secret: str, digest: str) -> None:
@@ -171,31 +165,17 @@ def keep(
         return Result(None)
     node = nodes.get(tx, row.node_id, lock=True)
     assert node is not None
-    _check_quota(tx, row.group_id, ingested.stored, rules)
+    quota.check(tx, row.group_id, ingested.stored, rules)
     captures.end(tx, node.id, CaptureState.DONE, "", now)
     images.make_room(tx, row.image, row.group_id)
     images.add(tx, name=row.image, group_id=row.group_id, state="ready", created_at=now, **asdict(ingested))
-    made = _template(tx, row, node, ingested, partitions, now) if row.template else ""
-    said = notice_texts.captured(node.name, row.image, made)
+    name = ""
+    if row.template:
+        source = templates.get(tx, row.source_id) if row.source_id is not None else None
+        document = capture.document(row.template.rpartition("/")[2], row.image, ingested.size, partitions, node,
+                                    source.document if source else None)
+        made = templates.append(tx, row.template, document, row.group_id, now)
+        name = f"{made.name}@{made.revision}"
+    said = notice_texts.captured(node.name, row.image, name)
     notices.add(tx, **said, group_id=row.group_id, vcluster_id=node.vcluster_id, now=now)
     return Result(None, (Effect("wake", "notices"),))
-
-
-def _template(
-    tx: Tx, row: Capture, node: Node, ingested: Ingested, partitions: Sequence[CapturedPartition], now: float
-) -> str:
-    source = templates.get(tx, row.source_id) if row.source_id is not None else None
-    document = capture.document(row.template.rpartition("/")[2], row.image, ingested.size, partitions, node,
-                                source.document if source else None)
-    made = templates.append(tx, row.template, document, row.group_id, now)
-    return f"{made.name}@{made.revision}"
-
-
-def orders(tx: Tx) -> set[str]:
-    """Ids of the orders whose streams may still go on: what came of others is rubbish."""
-    return captures.orders(tx)
-
-
-def _configuration(tx: Tx, template_id: int | None) -> template.Configuration | None:
-    row = templates.get(tx, template_id) if template_id is not None else None
-    return template.parse(row.document) if row else None

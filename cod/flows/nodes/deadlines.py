@@ -48,7 +48,11 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
 
 def _overdue(node: Node, site: Site, power_trouble: str, now: float) -> Step:
     rule = NODE_RULES[NodeState(node.state)]
-    reason = f"no sign of progress for {_waited(node, site):.0f} s in state {node.state} ({rule.about})"
+    if node.state in WORKING or node.deadline is None:  # where it works, each sign of progress moves the deadline on
+        waited = (rule.deadline or 0.0) * site.policy.patience
+    else:
+        waited = node.deadline - node.since
+    reason = f"no sign of progress for {waited:.0f} s in state {node.state} ({rule.about})"
     if power_trouble:
         reason += f"; power: {power_trouble}"
     step = lifecycle.on_trouble(node, NodeEvent.TIMED_OUT, reason, site.policy)
@@ -57,11 +61,3 @@ def _overdue(node: Node, site: Site, power_trouble: str, now: float) -> Step:
     # It is switched on once more: it has as long as one that is woken alone, and longer than it will have to rest.
     again = max(energy.wake_deadline(site.energy, 1), 2 * lifecycle.rest(node.attempts + 1))
     return replace(step, columns={**step.columns, "deadline": now + again * site.policy.patience})
-
-
-def _waited(node: Node, site: Site) -> float:
-    """Seconds that it had. Where it works, each sign of progress moves the deadline on; those that are woken have their
-    own."""
-    if node.state in WORKING or node.deadline is None:
-        return (NODE_RULES[NodeState(node.state)].deadline or 0.0) * site.policy.patience
-    return node.deadline - node.since

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
-from cod.model import SITE, Energy, EnergyUse, NodeType, Refused
+from cod.model import SITE, Energy, EnergyUse, Refused
 from cod.policy.nodes import energy_accounting
 from cod.policy.nodes.energy_accounting import DAY
 from cod.store import watermarks
@@ -56,11 +56,7 @@ def note(tx: Tx, reading: Reading) -> bool:
 def _draws(tx: Tx, rules: Energy, now: float) -> list[energy_accounting.Draw]:
     nodes = [energy_accounting.Nodes(*row) for row in energy.nodes(tx)]
     measured = [energy_accounting.Measured(*row) for row in energy.measured(tx, now - STEADY)]
-    return list(energy_accounting.draws(nodes, _types(tx), measured, rules))
-
-
-def _types(tx: Tx) -> dict[int, NodeType]:
-    return {each.id: each for each in types.every(tx)}
+    return list(energy_accounting.draws(nodes, {each.id: each for each in types.every(tx)}, measured, rules))
 
 
 # ---------------------------------------------------------------- for people
@@ -126,10 +122,6 @@ def gauges(tx: Tx, rules: Energy, now: float) -> list[tuple[str, str, float]]:
     for draw in _draws(tx, rules, now):
         watts[names[draw.nodes.type_id]] += draw.watts
     found += [("watts", name, value) for name, value in sorted(watts.items())]
-    return found + _reserve(tx, names)
-
-
-def _reserve(tx: Tx, names: dict[int, str]) -> list[tuple[str, str, float]]:
     counts = energy.reserve(tx)
-    return [(what, name, float(counts.get((type_id, what), 0)))
-            for type_id, name in sorted(names.items()) for what in ("warm", "cold", "waking")]
+    return found + [(what, name, float(counts.get((type_id, what), 0)))
+                    for type_id, name in sorted(names.items()) for what in ("warm", "cold", "waking")]

@@ -111,7 +111,9 @@ def change(
     node = nodes.named(tx, name, lock=True)
     columns: dict[str, Any] = {}
     if new_name is not None and new_name != name:
-        _check_new_name(tx, new_name)
+        names.check_label(new_name)
+        if nodes.by_name(tx, new_name):
+            raise Refused("conflict", f"there is a node {new_name!r} already", "name")
         columns["name"] = new_name
     if block is not None:
         columns["block_id"] = blocks.ensure(tx, block) if block else None
@@ -120,7 +122,11 @@ def change(
     if power_address is not None:
         columns["power_address"] = power_address
     if power_account is not None:
-        columns["power_account"] = _known_account(power_account, site)
+        known = [account.name for account in site.accounts]
+        if power_account and power_account not in known:
+            raise Refused("invalid", f"the site file has no [[account]] named {power_account!r}; it has "
+                          f"{', '.join(known) or 'none'}", "power_account")
+        columns["power_account"] = power_account or None
     if columns:
         node = nodes.change(tx, node, **columns)
     effects = _keep(tx, node, keep, keep_was, site, now, actor) if keep is not None else ()
@@ -170,20 +176,6 @@ def look_again(tx: Tx, *, after: int, site: Site, now: float) -> Result[int | No
         if node.state not in WORKING:  # what is at work now has its order; its report comes after it
             effects += _look_again(tx, node, site, now, "site file")
     return Result(batch[-1].id if len(batch) == BATCH else None, tuple(dict.fromkeys(effects)))
-
-
-def _known_account(name: str, site: Site) -> str | None:
-    known = [account.name for account in site.accounts]
-    if name and name not in known:
-        raise Refused("invalid", f"the site file has no [[account]] named {name!r}; it has "
-                      f"{', '.join(known) or 'none'}", "power_account")
-    return name or None
-
-
-def _check_new_name(tx: Tx, name: str) -> None:
-    names.check_label(name)
-    if nodes.by_name(tx, name):
-        raise Refused("conflict", f"there is a node {name!r} already", "name")
 
 
 def _move(tx: Tx, node: Node, step: Step, site: Site, now: float, actor: str) -> Result[NodeView]:

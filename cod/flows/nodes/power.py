@@ -13,7 +13,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from cod.model import Node, PowerAction
+from cod.model import PowerAction
 from cod.policy.nodes import power as policy
 from cod.states import NodeState
 from cod.store import claims
@@ -21,6 +21,7 @@ from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.nodes import power as store
 
+prune = store.prune
 LINGERS = 5.0  # seconds that a command of a server that died may still take
 
 
@@ -83,13 +84,10 @@ def _claim(
         nodes.change(tx, node, reason=f"power: {error}")
     elif left[node.power_driver] > 0:
         claimed = store.claim(tx, action, server, now, now + lease)
-        return _task(claimed, node) if claimed else None
+        if claimed is not None:
+            return PowerTask(claimed, node.name, node.power_driver, node.power_address, node.power_account,
+                             agent=node.state == NodeState.OFF, firmware=node.firmware)
     return None
-
-
-def _task(action: PowerAction, node: Node) -> PowerTask:
-    return PowerTask(action, node.name, node.power_driver, node.power_address, node.power_account,
-                     agent=node.state == NodeState.OFF, firmware=node.firmware)
 
 
 def succeeded(tx: Tx, task: PowerTask, power: str, now: float) -> None:
@@ -118,11 +116,6 @@ def failed(
     if given_up and node is not None and node.generation == action.generation:
         nodes.change(tx, node, reason=f"power: {policy.told(error, task.address)}", power="unknown")
     return None
-
-
-def prune(tx: Tx, before: float, limit: int = 500) -> int:
-    """Delete at most `limit` of the wishes that were finished before `before`; how many were."""
-    return store.prune(tx, before, limit)
 
 
 # ---------------------------------------------------------------- measuring

@@ -51,12 +51,8 @@ def look(tx: Tx, authority_ends_at: float, now: float) -> int:
         said = notice_texts.vcm_certificate(vcluster, known.ends_at or now, now, inside=known.head is not None)
         notices.tell(tx, vcluster, said, now)
         told += 1
-    return told + _authority(tx, authority_ends_at, now)
-
-
-def _authority(tx: Tx, ends_at: float, now: float) -> int:
     before = watermarks.at(tx, AUTHORITY)
-    if not policy.authority_is_due(ends_at, before, now) or not watermarks.move(tx, AUTHORITY, before, now):
-        return 0
-    notices.add(tx, **notice_texts.authority_ends(ends_at), group_id=None, now=now)
-    return 1
+    if policy.authority_is_due(authority_ends_at, before, now) and watermarks.move(tx, AUTHORITY, before, now):
+        notices.add(tx, **notice_texts.authority_ends(authority_ends_at), group_id=None, now=now)
+        told += 1
+    return told

@@ -53,12 +53,10 @@ def claim(tx: Tx, server: str, running: Collection[Target], now: float, lease: f
         send = store.claim(tx, due[target], server, now, now + lease)
         if send is not None:
             view = store.every(tx, notice_id=send.notice_id)[0]
-            claimed.append(Delivery(send, view.notice, view.group, view.vcluster, _turn(tx, view.notice)))
+            group_id = view.notice.group_id
+            turn = 0 if group_id is None else groups.get(tx, group_id).webhook_turn
+            claimed.append(Delivery(send, view.notice, view.group, view.vcluster, turn))
     return claimed
-
-
-def _turn(tx: Tx, notice: Notice) -> int:
-    return 0 if notice.group_id is None else groups.get(tx, notice.group_id).webhook_turn
 
 
 def succeeded(tx: Tx, delivery: Delivery, remark: str, now: float) -> None:

@@ -22,6 +22,11 @@ from cod.store.notices import vcms
 from cod.store.people import audit
 from cod.store.scheduler import reclaims, requests, vclusters
 
+every = views.vcms
+gone = vcms.gone
+started = vcms.started
+progress = vcms.progress
+acknowledge = vcms.acknowledge
 own_key = vcm_outbox.own_key
 request_key = vcm_outbox.request_key
 own_keys = requests.keys
@@ -137,11 +142,6 @@ def revoke(tx: Tx, *, vcluster: str) -> None:
     vcms.revoke(tx, _vcluster(tx, vcluster).id)
 
 
-def every(tx: Tx, groups: frozenset[int] | None = None) -> list[VcmView]:
-    """VCMs, by vcluster, of these groups (None: all)."""
-    return views.vcms(tx, groups)
-
-
 def find(tx: Tx, vcluster: str) -> VcmView | None:
     """The vcluster's VCM; None where it has none."""
     return next(iter(views.vcms(tx, vcluster=vcluster)), None)
@@ -191,16 +191,6 @@ def greet(
     return Greeted(found.id, known.epoch + 1, acked, known.enrolled_at, serial)
 
 
-def gone(tx: Tx, vcluster_id: int, server: str, epoch: int, now: float) -> None:
-    """That connection has ended."""
-    vcms.gone(tx, vcluster_id, server, epoch, now)
-
-
-def started(tx: Tx, server: str, now: float) -> None:
-    """That server has been started: it holds no connection that it got before."""
-    vcms.started(tx, server, now)
-
-
 def spoken(tx: Tx, greeted: Greeted, flow: Callable[[Tx], T]) -> T:
     """Carry out a VCM's message. Raises `Refused` ('forbidden'), with the reason, where its connection is over."""
     over = why_over(tx, greeted)
@@ -243,16 +233,6 @@ def fresh(
     behind = {one: last for one, (_, last) in sent.items()
               if last is not None and one not in over and heads[one][1] > last}
     return vcms.owed(tx, behind, MOST_EACH, MOST_AT_ONCE), over
-
-
-def progress(tx: Tx, server: str) -> list[tuple[int, str, str, int, int]]:
-    """Call `store.notices.vcms.progress`, which net may not."""
-    return vcms.progress(tx, server)
-
-
-def acknowledge(tx: Tx, vcluster_id: int, sequence: int) -> None:
-    """Record that the VCM has dealt with everything up to `sequence`."""
-    vcms.acknowledge(tx, vcluster_id, sequence)
 
 
 # ---------------------------------------------------------------- how things are

@@ -15,11 +15,8 @@ from cod.store.people import audit
 def every(tx: Tx, page: Page, groups: frozenset[int] | None, **filters: Any) -> Listed[AuditRow]:
     """A part of the audit, the newest first; of `groups` alone (None: all). `filters`: as `store` has them."""
     rows = audit.every(tx, page, groups, **filters)
-    return rows if groups is None else rows.each(_for_owners)
-
-
-def _for_owners(row: AuditRow) -> AuditRow:
-    return replace(row, before=_open(row.before), after=_open(row.after))
+    return rows if groups is None else rows.each(
+        lambda row: replace(row, before=_open(row.before), after=_open(row.after)))
 
 
 def _open(text: str) -> str:

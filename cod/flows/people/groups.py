@@ -12,6 +12,7 @@ from cod.store.notices import notices
 from cod.store.people import groups
 from cod.store.scheduler import requests
 
+one = groups.named
 CHANNELS = (notices.WEBHOOK, notices.EMAIL)  # the columns of `groups` that name where notices go, too
 EVENTS = ("notices", "vclusters", "nodes")
 RULES = NoticeRules()
@@ -20,11 +21,6 @@ RULES = NoticeRules()
 def every(tx: Tx, only: frozenset[int] | None = None) -> list[Group]:
     """Groups by name; `only` those with these ids (None: all)."""
     return [group for group in groups.every(tx) if only is None or group.id in only]
-
-
-def one(tx: Tx, name: str) -> Group:
-    """One group. Raises `Refused`."""
-    return groups.named(tx, name)
 
 
 def create(

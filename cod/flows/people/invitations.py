@@ -64,7 +64,13 @@ def accept(
     """Make the account that the link is for, or set its new password. `password` is its hash. Raises `Refused`."""
     found = _spent(tx, digest, now)
     if found.user_id is not None:
-        return _renewed(tx, found.user_id, password, address, now)
+        known = people.get(tx, found.user_id)
+        if known is None or not known.able:
+            raise Refused("forbidden", "this account is disabled: ask an administrator")
+        people.change(tx, known.id, password=password)
+        signins.end(tx, known.id)
+        audit.add(tx, actor=f"user:{known.name}", address=address, action="password set", thing=known.name, now=now)
+        return known
     signin.check_name(name)
     if people.by_name(tx, name) or signin.is_reserved(name) or audit.was_deleted(tx, name):
         raise Refused("conflict", f"there is or was a user {name!r}: choose another name, or sign in", "name")
@@ -89,16 +95,6 @@ def _spent(tx: Tx, digest: str, now: float) -> Invitation:
     if not invitations.spend(tx, found.id, now):
         raise Refused("conflict", "somebody used this link at this moment", "secret")
     return found
-
-
-def _renewed(tx: Tx, user_id: int, password: str, address: str, now: float) -> User:
-    user = people.get(tx, user_id)
-    if user is None or not user.able:
-        raise Refused("forbidden", "this account is disabled: ask an administrator")
-    people.change(tx, user.id, password=password)
-    signins.end(tx, user.id)
-    audit.add(tx, actor=f"user:{user.name}", address=address, action="password set", thing=user.name, now=now)
-    return user
 
 
 def _joined(tx: Tx, invitation: Invitation, user: User, address: str, now: float) -> None:

@@ -10,12 +10,10 @@ from cod.policy.people import delivery, rights, signin
 from cod.store.engine import Tx
 from cod.store.people import audit, groups, invitations, people, signins
 
+every = people.every
+
+
 # ---------------------------------------------------------------- users
-
-
-def every(tx: Tx, groups: frozenset[int] | None = None) -> list[User]:
-    """Users by name; those in one of `groups` (None: all)."""
-    return people.every(tx, groups)
 
 
 def one(tx: Tx, name: str, groups: frozenset[int] | None = None) -> tuple[User, list[Member]]:

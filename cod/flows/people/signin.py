@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from cod.model import Identity, Refused, SignInRules, SlowDown, User, WebSession, Who
@@ -15,6 +16,8 @@ from cod.policy.people import delivery, rights, signin
 from cod.store.engine import Tx
 from cod.store.people import audit, people, signins
 
+check_password = signin.check_password
+seen = signins.seen
 SEEN_EVERY = 60.0
 """Seconds between two notes that a session is in use."""
 
@@ -51,11 +54,6 @@ def tried(password: str) -> str:
     """A password that somebody tries; '', which nobody has, where it is longer than any can be: putting the accents of
     a long text in order takes quadratic time, and no other thread runs meanwhile."""
     return password if len(password) <= signin.LONGEST else ""
-
-
-def check_password(password: str, name: str) -> None:
-    """Raise `Refused` for a password that is guessed first."""
-    signin.check_password(password, name)
 
 
 # ---------------------------------------------------------------- attempts
@@ -105,8 +103,10 @@ def vouched(tx: Tx, *, identity: Identity, create: bool, address: str, now: floa
                   after={"directory": identity.directory, "subject": identity.subject})
     if user.disabled_at is not None:
         raise wrong()
-    people.change(tx, user.id, full_name=identity.full_name[:200] or user.full_name,
-                  email=_address(identity.email) or user.email, absent_at=None)
+    email = user.email
+    with suppress(Refused):  # an address that nobody can write to tells nothing
+        email = delivery.check_address(identity.email) or email
+    people.change(tx, user.id, full_name=identity.full_name[:200] or user.full_name, email=email, absent_at=None)
     return replace(user, absent_at=None)
 
 
@@ -118,31 +118,19 @@ def _free(tx: Tx, wanted: str) -> str:
     return next(name for name in names if people.by_name(tx, name) is None and not audit.was_deleted(tx, name))
 
 
-def _address(email: str) -> str:
-    try:
-        return delivery.check_address(email)
-    except Refused:
-        return ""
-
-
 def begin(
     tx: Tx, *, user_id: int, address: str, browser: str, cookie: str, rules: SignInRules, now: float
 ) -> WebSession:
     """Begin a session for one who has shown who they are: `cookie` is the digest of its secret. Raises `Refused`."""
-    user = _able(tx, user_id)
+    user = people.get(tx, user_id)
+    if user is None or not user.able:
+        raise wrong()
     signins.purge(tx, now, rules.idle)
     signins.forget(tx, now - signin.FORGOTTEN_AFTER, now - signin.KNOWN_FOR)
     audit.add(tx, actor=f"user:{user.name}", address=address, action="sign-in", thing=user.name, now=now)
     people.change(tx, user.id, signed_in_at=now)
     life = min(rules.life, rules.oidc.life) if user.directory == "oidc" else rules.life
     return signins.add(tx, cookie, user.id, now, expires_at=now + life, address=address[:45], browser=browser[:200])
-
-
-def _able(tx: Tx, user_id: int) -> User:
-    user = people.get(tx, user_id)
-    if user is None or not user.able:
-        raise wrong()
-    return user
 
 
 def _counts(tx: Tx, keys: Iterable[str]) -> dict[str, signin.Count]:
@@ -167,11 +155,6 @@ def session(tx: Tx, *, cookie: str, address: str, rules: SignInRules, now: float
         return None
     who = replace(rights.person(user, people.roles(tx, user.id), address=address), session=found.id)
     return SignedIn(who, user, found, now - found.last_seen >= SEEN_EVERY)
-
-
-def seen(tx: Tx, session_id: int, now: float) -> None:
-    """Note that a session is in use."""
-    signins.seen(tx, session_id, now)
 
 
 def sign_out(tx: Tx, *, cookie: str, address: str, now: float) -> None:

@@ -15,6 +15,7 @@ from cod.policy.people import rights
 from cod.store.engine import Tx
 from cod.store.people import audit, groups, people, tokens
 
+every = tokens.every
 DEFAULTS = SignInRules()
 MOST = 100  # tokens of one user
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,29}")
@@ -64,11 +65,6 @@ def create(
     if actor:
         audit.add(tx, actor=actor, action="token create", thing=name, after={"scope": scope}, now=now)
     return tokens.add(tx, name, scope, digest(token), now, None if lifetime is None else now + lifetime)
-
-
-def every(tx: Tx) -> list[ApiToken]:
-    """All tokens of the site, by name."""
-    return tokens.every(tx)
 
 
 def revoke(tx: Tx, name: str, now: float = 0.0, actor: str = "") -> None:

@@ -8,7 +8,7 @@ is run twice, because nobody knows whether it was committed, does its work once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -73,12 +73,9 @@ def acts(plan: Plan, site: Site) -> list[Act]:
         *(Act("tell requests why not", partial(tell, noes=plan.noes[start:start + TOLD]))
           for start in range(0, len(plan.noes), TOLD)),
         *(Act("put nodes to sleep" if part.sleep else "wake nodes", partial(change_power, part=part, site=site))
-          for one in plan.power_changes for part in _parts(one)),
+          for one in plan.power_changes for start in range(0, one.count, SWITCHED)
+          for part in [replace(one, count=min(SWITCHED, one.count - start))]),
     ]
-
-
-def _parts(whole: PowerChange) -> Iterable[PowerChange]:
-    return (replace(whole, count=min(SWITCHED, whole.count - start)) for start in range(0, whole.count, SWITCHED))
 
 
 # ---------------------------------------------------------------- giving nodes
@@ -91,7 +88,8 @@ def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Re
     if request is None or request.state != RequestState.PENDING:
         return Result(0)
     vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
-    if vcluster is None or not _gets_nodes(vcluster):
+    alive = vcluster is not None and vcluster.state in (VclusterState.PENDING, VclusterState.ACTIVE)
+    if vcluster is None or not alive or vcluster.drain_until is not None:
         raise nodes.Changed(f"vcluster {request.vcluster_id} gets no nodes any more")
     seats = _seats(tx, granted.shares, site)
     core_requests.decide(tx, request.id, RequestState.GRANTED, "", now)
@@ -115,10 +113,6 @@ def _seats(tx: Tx, shares: Sequence[Share], site: Site) -> list[tuple[Node, Shar
     picked = {lot: iter(node_counts.pick_free(tx, _key(lot), count, len(site.subnets) > 1))
               for lot, count in wanted.items()}
     return [(next(picked[share.lot]), share) for share in shares for _ in range(share.count)]
-
-
-def _gets_nodes(vcluster: Vcluster) -> bool:
-    return vcluster.state in (VclusterState.PENDING, VclusterState.ACTIVE) and vcluster.drain_until is None
 
 
 def _key(lot: FreeNodes) -> node_counts.FreeKey:

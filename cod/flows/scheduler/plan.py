@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from cod import notice_texts
-from cod.model import Energy, Policy, Reclaim, Site
+from cod.model import Energy, Policy, Site
 from cod.policy.scheduler import plan as policy
 from cod.policy.scheduler import preemption, reasons
 from cod.policy.scheduler.snapshot import (
@@ -35,22 +35,14 @@ from cod.store.nodes import blocks
 from cod.store.scheduler import node_counts, pass_rows, vclusters
 from cod.store.scheduler.pass_rows import Scene
 
+give_up = claims.give_up
+pulse = pass_rows.pulse
 Claim = claims.Claim
 
 
 def hold(tx: Tx, owner: str, now: float, seconds: float, held: Claim | None = None) -> Claim | None:
     """Become, or with `held` stay, the one manager for `seconds`; None while another server is."""
     return claims.hold(tx, "manager", owner, now, seconds, held)
-
-
-def give_up(tx: Tx, claim: Claim) -> None:
-    """Stop being the manager."""
-    claims.give_up(tx, claim)
-
-
-def pulse(tx: Tx) -> tuple[object, ...]:
-    """A value that changes whenever somebody has done something that a pass may have to act on."""
-    return pass_rows.pulse(tx)
 
 
 # ---------------------------------------------------------------- reading
@@ -92,7 +84,9 @@ def _snapshot(read: Scene, many: bool, rules: Policy) -> Snapshot:
                              None if one.first_later is None else one.first_later + inertia[one.vcluster_id])
                   for one in read.held],
         holders=_holders(read),
-        reclaims=[_open(one) for one in read.reclaims],
+        reclaims=[OpenReclaim(one.id, one.vcluster_id, one.request_id,
+                              Kind(one.type_id, one.block_id or 0, one.subnet), one.count - one.given, one.deadline)
+                  for one in read.reclaims],
         site=read.site,
         wishes=_wishes(read, many),
         templates=read.templates,
@@ -120,11 +114,6 @@ def _holders(read: Scene) -> dict[int, Holder]:
             for each in read.live if each.state != VclusterState.RELEASING}
 
 
-def _open(one: Reclaim) -> OpenReclaim:
-    return OpenReclaim(one.id, one.vcluster_id, one.request_id, Kind(one.type_id, one.block_id or 0, one.subnet),
-                  one.count - one.given, one.deadline)
-
-
 def _wishes(read: Scene, many: bool) -> list[PendingRequest]:
     live = {one.id: one for one in read.live}
     own: defaultdict[int, Counter[int]] = defaultdict(Counter)
@@ -134,10 +123,9 @@ def _wishes(read: Scene, many: bool) -> list[PendingRequest]:
     for request in read.pending:
         vcluster = live[request.vcluster_id]
         subnet = (vcluster.subnet or "") if many else ""
-        wishes.append(PendingRequest(request.id, vcluster.id, request.priority, request.submitted_at,
-                                     vcluster.group_id, subnet,
-                                     request.tuples, request.may_wait, request.may_spread, own.get(vcluster.id, {}),
-                                     request.reason, vcluster.lease_time))
+        wishes.append(PendingRequest(
+            request.id, vcluster.id, request.priority, request.submitted_at, vcluster.group_id, subnet, request.tuples,
+            request.may_wait, request.may_spread, own.get(vcluster.id, {}), request.reason, vcluster.lease_time))
     return wishes
 
 

@@ -53,7 +53,13 @@ def answer(
     if reclaim is None or vcluster is None:
         raise Refused("not_found", f"there is no reclaim {reclaim_id}", "id")
     leaving = _named(tx, reclaim, vcluster, nodes_)
-    effects = _give(tx, reclaim, vcluster, leaving, site, now, actor) if leaving else ()
+    effects: tuple[Effect, ...] = ()
+    if leaving:
+        _check(reclaim, vcluster, leaving)
+        preemption.answer(tx, reclaim, leaving, now)
+        vclusters.change(tx, vcluster, now, size=vcluster.size - len(leaving))
+        effects = assignment.release(tx, leaving, cause=f"given back for reclaim {reclaim.id}", now=now, actor=actor,
+                                     policy=site.policy)
     reclaim = reclaims.get(tx, reclaim_id) or reclaim
     if later is not None and reclaim.state == ReclaimState.OPEN:
         held = _by_name(nodes.every(tx, vcluster_id=vcluster.id, lock=True))
@@ -61,16 +67,6 @@ def answer(
         promised = {held[name].id: (held[name], min(at, end)) for name, at in later.items() if name in held}
         preemption.promise(tx, reclaim, list(promised.values()), now)
     return Result(show(tx, reclaim_id, groups), effects)
-
-
-def _give(
-    tx: Tx, reclaim: Reclaim, vcluster: Vcluster, leaving: Sequence[Node], site: Site, now: float, actor: str
-) -> tuple[Effect, ...]:
-    _check(reclaim, vcluster, leaving)
-    preemption.answer(tx, reclaim, leaving, now)
-    vclusters.change(tx, vcluster, now, size=vcluster.size - len(leaving))
-    return assignment.release(tx, leaving, cause=f"given back for reclaim {reclaim.id}", now=now, actor=actor,
-                              policy=site.policy)
 
 
 def _named(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, names: Sequence[str]) -> list[Node]:

@@ -44,7 +44,10 @@ def submit(
     key  the client's id for this request: repeated, it changes nothing. Raises `Refused`.
     """
     if key and (before := requests.by_key(tx, key)):
-        return Result(_repeated(tx, before, vcluster))
+        shown = _shown(tx, before)
+        if shown.vcluster != vcluster:
+            raise Refused("conflict", f"that key was used before, for vcluster {shown.vcluster}", "key")
+        return Result(shown)
     check_size(wanted)
     holder = vclusters.active(tx, vcluster, lock=True)
     tuples = [_tuple(tx, holder, one, f"tuples.{place}.", rules) for place, one in enumerate(wanted)]
@@ -96,13 +99,6 @@ def _check_room(tx: Tx, holder: Vcluster, count: int) -> None:
     if holder.size + asked + count > room:
         raise Refused("conflict", f"vcluster {holder.name} has addresses for {room} nodes; it has {holder.size} and "
                       f"asked for {asked} more already", "count")
-
-
-def _repeated(tx: Tx, before: Request, vcluster: str) -> RequestView:
-    shown = _shown(tx, before)
-    if shown.vcluster != vcluster:
-        raise Refused("conflict", f"that key was used before, for vcluster {shown.vcluster}", "key")
-    return shown
 
 
 def _shown(tx: Tx, request: Request) -> RequestView:

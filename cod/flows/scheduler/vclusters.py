@@ -71,7 +71,10 @@ def create(
     leases.check(lease)
     owner = groups.named(tx, group, "group")
     wanted = templates.usable(tx, template, owner.id)
-    _check(tx, name, attributes, site.types)
+    names.check_label(name)
+    if vclusters.by_name(tx, name):
+        raise Refused("conflict", f"there is a vcluster {name!r} already", "name")
+    match.check(attributes, site.types)
     tuples = [RequestTuple(size, attributes, wanted.id),
               *(_other(tx, one, f"also.{place}.", wanted, attributes, owner.id, site.types)
                 for place, one in enumerate(also))]
@@ -227,13 +230,6 @@ def _repeated(tx: Tx, before: Request, name: str, site: Site) -> tuple[VclusterV
 
 
 # ---------------------------------------------------------------- checks
-
-
-def _check(tx: Tx, name: str, attributes: str, rules: TypeRules) -> None:
-    names.check_label(name)
-    if vclusters.by_name(tx, name):
-        raise Refused("conflict", f"there is a vcluster {name!r} already", "name")
-    match.check(attributes, rules)
 
 
 def _other(

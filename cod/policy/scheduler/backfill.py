@@ -94,18 +94,15 @@ class Backfill:
                 self._vain.add(asked)
             return False
         until = max(rooms[kind].when(count, self._now) for kind, count in needs.items())
+        wish, level = want.wish, self._level(want.wish)
         for kind, count in sorted(needs.items()):
-            self._keep(want.wish, kind, count, since, until)
+            self._types.add(kind.type)
+            free, coming, short = self._stock.hold(kind, count, wish.id, until)
+            self._made.append(Hold(wish.id, kind, free, coming, since, until))
+            if short and level is not None:
+                lent = min(short, self._lenders.most(kind, level, wish.vcluster_id))
+                self._lenders.lend(kind, lent, level, wish.vcluster_id)
         return True
-
-    def _keep(self, wish: PendingRequest, kind: Kind, count: int, since: float, until: float) -> None:
-        self._types.add(kind.type)
-        free, coming, short = self._stock.hold(kind, count, wish.id, until)
-        self._made.append(Hold(wish.id, kind, free, coming, since, until))
-        level = self._level(wish)
-        if short and level is not None:
-            self._lenders.lend(kind, min(short, self._lenders.most(kind, level, wish.vcluster_id)), level,
-                               wish.vcluster_id)
 
     def _find(self, want: Want, level: int | None) -> tuple[Mapping[Kind, _Room], Counter[Kind] | None]:
         """What it could have, and where, and what of that it would use. `level`: see `_room`."""
@@ -187,13 +184,9 @@ class Backfill:
                     return None
                 _, kind = min(ends)
                 share[kind] += (part := min(demand.count - share.total(), left[kind][0][1]))
-                self._used(left[kind], part)
+                time, count = left[kind][0]
+                left[kind][:1] = [(time, count - part)] if count > part else []
         return +sum(shares, Counter())
-
-    @staticmethod
-    def _used(ends: list[tuple[float, int]], part: int) -> None:
-        time, count = ends[0]
-        ends[:1] = [(time, count - part)] if count > part else []
 
 
 def back(wish: PendingRequest, snapshot: Snapshot, policy: Policy, now: float) -> float:

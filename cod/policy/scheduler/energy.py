@@ -72,7 +72,10 @@ def power_changes(
     kept     how many nodes of each lot are kept by requests that wait
     granted  how many of each lot this same plan grants (who is granted a cold node wakes it)
     """
-    types = [_Type(snapshot, type_id, lots, kept, granted, energy) for type_id, lots in _by_type(snapshot.lots)]
+    by_type: dict[int, list[FreeNodes]] = defaultdict(list)
+    for lot in sorted(snapshot.lots, key=_order):
+        by_type[lot.kind.type].append(lot)
+    types = [_Type(snapshot, type_id, lots, kept, granted, energy) for type_id, lots in by_type.items()]
     types.sort(key=lambda each: (each.node_type.cost, each.node_type.id))
     wakes = [change for each in types for change in each.needed]
     sleeps: list[PowerChange] = []
@@ -91,13 +94,6 @@ def _merged(wakes: Iterable[PowerChange]) -> Iterable[PowerChange]:
         by_lot[one.lot] = one if first is None else replace(
             one, count=first.count + one.count, why=f"{first.why}; {one.why}")
     return by_lot.values()
-
-
-def _by_type(lots: Iterable[FreeNodes]) -> list[tuple[int, list[FreeNodes]]]:
-    by_type: dict[int, list[FreeNodes]] = defaultdict(list)
-    for lot in lots:
-        by_type[lot.kind.type].append(lot)
-    return [(type_id, sorted(own, key=_order)) for type_id, own in by_type.items()]
 
 
 def _order(lot: FreeNodes) -> tuple[object, ...]:
@@ -119,18 +115,14 @@ class _Type:
         self._any_waking = bool(waking)
         self._waking = sum(each.count for each in waking if not each.reserved)
         self._warm = sum(self._spare(lot) for lot in lots if lot.readiness == WARM)
-        self.needed = list(self._needed())
+        self.needed = [PowerChange(lot, self._left(lot) - self._spare(lot), "for a request that waits")
+                       for lot in lots if lot.readiness == COLD and self._left(lot) > self._spare(lot)]
 
     def _left(self, lot: FreeNodes) -> int:
         return lot.count - self._granted.get(lot, 0)
 
     def _spare(self, lot: FreeNodes) -> int:
         return 0 if lot.reserved else self._left(lot) - self._kept.get(lot, 0)
-
-    def _needed(self) -> Iterator[PowerChange]:
-        for lot in self._lots:
-            if lot.readiness == COLD and (count := self._left(lot) - self._spare(lot)) > 0:
-                yield PowerChange(lot, count, "for a request that waits")
 
     def short(self) -> list[PowerChange]:
         """Wakes up to the low mark."""

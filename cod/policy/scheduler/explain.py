@@ -20,7 +20,6 @@ from cod.policy.scheduler.priority import ordered
 from cod.policy.scheduler.reasons import held, in_, nodes
 from cod.policy.scheduler.snapshot import (
     Allocation,
-    Decision,
     FreeNodes,
     Holder,
     IncomingNodes,
@@ -132,9 +131,15 @@ def explain(
     site_of = {type_id: count for fit in fits for type_id, count in fit.site_of.items()}
     order = ordered(snapshot.wishes, policy, fitting)
     place = order.index(wish)
-    ahead = tuple(_ahead(order[:place], {kind.type for kind in kinds}, fitting))
+    types = {kind.type for kind in kinds}
+    ahead = tuple(Ahead(one.id, one.vcluster_id, one.priority, sum(each.count for each in one.tuples))
+                  for one in order[:place]
+                  if any(not types.isdisjoint(fitting.fit(each, one.subnet).site_of) for each in one.tuples))
     decision = decide(snapshot, policy, now, fitting)
-    code, sentence = _outcome(decision, request_id)
+    code, sentence = "granted", "It is granted in the next pass."
+    for no in decision.noes:
+        if no.request_id == request_id:
+            code, sentence = no.code, f"{no.sentence[:1].upper()}{no.sentence[1:]}."
     parts = Explanation(
         request_id, code, sentence,
         wanted=sum(one.count for one in wish.tuples),
@@ -145,35 +150,18 @@ def explain(
         ahead=ahead,
         types=tuple(_types(snapshot, wish, fitting)),
         holders=tuple(_holders(snapshot, wish, kinds, now)),
-        chances=tuple(sorted(_chances(snapshot, policy, wish, kinds, now, promises), key=_soonest)),
+        chances=tuple(sorted(_chances(snapshot, policy, wish, kinds, now, promises),
+                             key=lambda one: (one.at is None, one.at or 0.0, one.sentence))),
         own=sum(wish.own.get(type_id, 0) for type_id in site_of),
         aside=sum(fitting.aside.get(type_id, 0) for type_id in site_of))
     holds = [one for one in decision.holds if one.kind in kinds]
-    names = {one.id: _name(one, snapshot) for one in snapshot.wishes} | {request_id: "it"}
+    names = {one.id: snapshot.holders[one.vcluster_id].name if one.vcluster_id in snapshot.holders else
+             f"request {one.id}" for one in snapshot.wishes} | {request_id: "it"}
     return replace(parts, reason=sentence, sentence=" ".join([*_summary(parts), *held(holds, names, now)]))
-
-
-def _name(wish: PendingRequest, snapshot: Snapshot) -> str:
-    holder = snapshot.holders.get(wish.vcluster_id)
-    return holder.name if holder else f"request {wish.id}"
-
-
-def _outcome(decision: Decision, request_id: int) -> tuple[str, str]:
-    """(code, sentence): what the next pass makes of it."""
-    for no in decision.noes:
-        if no.request_id == request_id:
-            return no.code, f"{no.sentence[:1].upper()}{no.sentence[1:]}."
-    return "granted", "It is granted in the next pass."
 
 
 def _mine(rows: Iterable[FreeNodes | IncomingNodes], kinds: Set[Kind], request_id: int) -> int:
     return sum(row.count for row in rows if row.kind in kinds and row.reserved in (0, request_id))
-
-
-def _ahead(order: Iterable[PendingRequest], types: Set[int], fitting: Feasibility) -> Iterator[Ahead]:
-    for wish in order:
-        if any(not types.isdisjoint(fitting.fit(one, wish.subnet).site_of) for one in wish.tuples):
-            yield Ahead(wish.id, wish.vcluster_id, wish.priority, sum(one.count for one in wish.tuples))
 
 
 def _types(snapshot: Snapshot, wish: PendingRequest, fitting: Feasibility) -> Iterator[Fit]:
@@ -270,10 +258,6 @@ def _from_holder(one: Sum, policy: Policy, wish: PendingRequest, now: float) -> 
     if more > 0 and one.immune_until is not None:
         yield Chance(one.immune_until, more,
                      f"nodes of {holder.name} lose their immunity from {in_(one.immune_until, now)} on")
-
-
-def _soonest(chance: Chance) -> tuple[bool, float, str]:
-    return chance.at is None, chance.at or 0.0, chance.sentence
 
 
 # ---------------------------------------------------------------- in words

@@ -32,7 +32,7 @@ def pack(wants: Sequence[Want], free: Mapping[Kind, int], costs: Callable[[Kind]
     best = _Packing(free, costs)
     best.place(wants)
     if best.left:
-        for order in (_greed, _small, _large):
+        for order in (_greed, _size, lambda want: -_size(want)):
             other = _Packing(free, costs)
             other.place(sorted(wants, key=order))
             best = max(best, other, key=_Packing.worth)
@@ -46,12 +46,8 @@ def _greed(want: Want) -> float:
     return -max(one.count / max(1, fit.site) for one, fit in zip(want.wish.tuples, want.fits, strict=True))
 
 
-def _small(want: Want) -> int:
+def _size(want: Want) -> int:
     return sum(one.count for one in want.wish.tuples)
-
-
-def _large(want: Want) -> int:
-    return -_small(want)
 
 
 class _Packing:

@@ -70,11 +70,8 @@ def why_not(want: Want, fitting: Feasibility, held: bool = False) -> Refusal:
 def _busy(want: Want) -> str:
     wanted = sum(one.count for one in want.wish.tuples)
     site = sum({type_id: count for fit in want.fits for type_id, count in fit.site_of.items()}.values())
-    return f"{nodes(wanted)} wanted, too few of the {site} matching are free{_in_one_block(want)}"
-
-
-def _in_one_block(want: Want) -> str:
-    return " in one block" if any(fit.parted for fit in want.fits) and not want.wish.may_spread else ""
+    block = " in one block" if any(fit.parted for fit in want.fits) and not want.wish.may_spread else ""
+    return f"{nodes(wanted)} wanted, too few of the {site} matching are free{block}"
 
 
 # ---------------------------------------------------------------- what can never be
@@ -100,7 +97,14 @@ def _impossible_together(want: Want, fitting: Feasibility) -> str:
     types = {kind: count for fit in want.fits for kind, count in fitting.other_types(wish, fit).items()}
     if spread(by_type, types) is None:
         return f"its {len(want.fits)} tuples together want more matching nodes than the site has"
-    if wish.may_spread or _fit_in_blocks(want, fitting):
+    blocks: dict[Kind, int] = {}
+    for fit in want.fits:
+        blocks |= fitting.others(wish, fit)
+    try:
+        fit_in_blocks = wish.may_spread or whole(want.demands(), blocks) is not None
+    except Exhausted:
+        fit_in_blocks = True  # nobody knows; it is not turned away for that
+    if fit_in_blocks:
         return ""
     return (f"its {len(want.fits)} tuples do not fit into the site's blocks, each in one: the request would have to be "
             "spread")
@@ -119,16 +123,6 @@ def _too_few(want: Want, fitting: Feasibility, number: int, fit: Fit) -> str:
         return (f"{nodes(count)} wanted{where} in one block, the largest that matches has {largest}{besides}; all "
                 f"blocks together have {have}: the request would have to be spread")
     return ""
-
-
-def _fit_in_blocks(want: Want, fitting: Feasibility) -> bool:
-    blocks: dict[Kind, int] = {}
-    for fit in want.fits:
-        blocks |= fitting.others(want.wish, fit)
-    try:
-        return whole(want.demands(), blocks) is not None
-    except Exhausted:
-        return True  # nobody knows; it is not turned away for that
 
 
 def _lacks(one: RequestTuple, fitting: Feasibility) -> str:

@@ -22,16 +22,13 @@ class Demand:
 def spread(demands: Sequence[Demand], capacity: Mapping[Kind, int]) -> list[Counter[Kind]] | None:
     """How many nodes of which kind each demand gets, in the order of the demands; None when it cannot be done."""
     used = fill(demands, capacity)
-    return used if all(map(_satisfied, demands, used)) else None
+    satisfied = all(share.total() == demand.count for demand, share in zip(demands, used, strict=True))
+    return used if satisfied else None
 
 
 def _scarce_first(demands: Sequence[Demand]) -> list[int]:
     """Who has least choice, and then who wants most. The order leaves out what is free, so that it lasts."""
     return sorted(range(len(demands)), key=lambda i: (len(demands[i].kinds), -demands[i].count, i))
-
-
-def _satisfied(demand: Demand, share: Counter[Kind]) -> bool:
-    return share.total() == demand.count
 
 
 def fill(demands: Sequence[Demand], capacity: Mapping[Kind, int]) -> list[Counter[Kind]]:

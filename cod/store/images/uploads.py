@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Select, delete, func, insert, select, update
 
-from cod.model import SITE, ImageRules, Upload
+from cod.model import SITE, Upload
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.people.access import theirs
@@ -56,9 +56,9 @@ def remove(tx: Tx, upload_id: str) -> None:
     tx.execute(delete(t.uploads).where(_c.id == upload_id))
 
 
-def room(tx: Tx, group_id: int, rules: ImageRules, *, lock: bool = False) -> tuple[int, int | None]:
-    """(bytes that a group's images, in served form or while they are taken in as they came, and its uploads have, bytes
-    that they may have; None: no limit).
+def taken(tx: Tx, group_id: int, *, lock: bool = False) -> tuple[int, int | None]:
+    """(bytes that a group's images, in served form or while they are taken in as they came, and its uploads have; the
+    group's own quota of them, None where it has none).
 
     lock  the group's row is locked, so that two who ask for room cannot both get the last of it
     """
@@ -66,4 +66,4 @@ def room(tx: Tx, group_id: int, rules: ImageRules, *, lock: bool = False) -> tup
     own = tx.scalar(query.with_for_update() if lock else query)
     images = tx.scalar(select(func.sum(t.images.c.stored)).where(t.images.c.group_id == group_id))
     sent = tx.scalar(select(func.sum(_c.size)).where(_c.group_id == group_id))
-    return int(images or 0) + int(sent or 0), rules.quota if own is None else own
+    return int(images or 0) + int(sent or 0), own

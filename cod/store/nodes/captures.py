@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Select, delete, insert, select, update
+from sqlalchemy import delete, insert, select, update
 
 from cod.model import Capture, Node
 from cod.states import CaptureState
@@ -21,7 +21,8 @@ COLUMNS = [_c[f.name] for f in fields(Capture)]
 
 def get(tx: Tx, node_id: int) -> Capture | None:
     """The node's newest capture."""
-    return _one(tx, select(*COLUMNS).where(_c.node_id == node_id))
+    row = tx.execute(select(*COLUMNS).where(_c.node_id == node_id)).one_or_none()
+    return Capture(*row) if row else None
 
 
 def is_wanted(tx: Tx, node_id: int) -> bool:
@@ -64,8 +65,3 @@ def end(tx: Tx, node_id: int, state: CaptureState, reason: str, now: float) -> N
     the answer; else from now on."""
     secret = {} if state is CaptureState.DONE else {"secret": ""}
     change(tx, node_id, state=state, reason=reason, ended_at=now, **secret)
-
-
-def _one(tx: Tx, query: Select[Any]) -> Capture | None:
-    row = tx.execute(query).one_or_none()
-    return Capture(*row) if row else None

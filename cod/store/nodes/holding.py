@@ -63,7 +63,8 @@ def give_back(tx: Tx, node: Node, *, up_until: float | None = None, keep_disk: b
         return node
     columns = _NOBODY | {"released": node.vcluster_id, "disk": Disk.CACHED if keep_disk else Disk.DIRTY}
     columns["cached_template_id"] = node.template_id if keep_disk else None
-    columns["cached_group_id"] = _group(tx, node) if keep_disk else None
+    group = select(t.vclusters.c.group_id).where(t.vclusters.c.id == node.vcluster_id)
+    columns["cached_group_id"] = tx.scalar(group) if keep_disk else None
     done = tx.execute(update(t.nodes).values(**columns).where(
         t.nodes.c.id == node.id, t.nodes.c.generation == node.generation))
     if done.rowcount != 1:
@@ -91,10 +92,6 @@ def set_installation(tx: Tx, node_id: int, state: str, reason: str, now: float, 
     """Note how far the installation is that the node is in."""
     i = t.install_images
     tx.execute(update(i).where(i.c.node_id == node_id).values(state=state, reason=reason, at=now, **columns))
-
-
-def _group(tx: Tx, node: Node) -> int | None:
-    return tx.scalar(select(t.vclusters.c.group_id).where(t.vclusters.c.id == node.vcluster_id))
 
 
 def _clear_rights(tx: Tx, node_id: int) -> None:

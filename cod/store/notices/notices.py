@@ -175,17 +175,11 @@ def query(groups: frozenset[int] | None) -> Select[Any]:
 
 def seen(tx: Tx, rows: Sequence[Any]) -> list[NoticeView]:
     """Notices for people from rows of `query`."""
-    sends = _sends(tx, [row[0] for row in rows])
+    sends: dict[int, list[Send]] = {}
+    for part in slices([row[0] for row in rows]):
+        for send in (Send(*row) for row in tx.execute(select(*_SEND).where(_s.notice_id.in_(part)).order_by(_s.id))):
+            sends.setdefault(send.notice_id, []).append(send)
     return [NoticeView(Notice(*row[:-2]), row[-2], row[-1], tuple(sends.get(row[0], ()))) for row in rows]
-
-
-def _sends(tx: Tx, ids: list[int]) -> dict[int, list[Send]]:
-    found: dict[int, list[Send]] = {}
-    for part in slices(ids):
-        for row in tx.execute(select(*_SEND).where(_s.notice_id.in_(part)).order_by(_s.id)):
-            send = Send(*row)
-            found.setdefault(send.notice_id, []).append(send)
-    return found
 
 
 def newest(tx: Tx) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, select
+from sqlalchemy import ColumnElement, Select, Table, select
 
 from cod.model import SITE, Owned
 from cod.store import tables as t
@@ -93,16 +93,11 @@ def _user(tx: Tx, key: str) -> Owned | None:
     return Owned(frozenset(tx.scalars(select(p.group_id).where(p.user_id == user_id))))
 
 
-def _request(tx: Tx, key: str) -> Owned | None:
-    r, v = t.node_requests.c, t.vclusters.c
-    return _of(tx, select(v.group_id).join_from(t.node_requests, t.vclusters, r.vcluster_id == v.id)
-               .where(r.id == _number(key)))
-
-
-def _reclaim(tx: Tx, key: str) -> Owned | None:
-    r, v = t.reclaims.c, t.vclusters.c
-    return _of(tx, select(v.group_id).join_from(t.reclaims, t.vclusters, r.vcluster_id == v.id)
-               .where(r.id == _number(key)))
+def _of_vcluster(tx: Tx, table: Table, key: str) -> Owned | None:
+    """Return who owns the vcluster that a request or a reclaim is of."""
+    v = t.vclusters.c
+    return _of(tx, select(v.group_id).join_from(table, t.vclusters, table.c.vcluster_id == v.id)
+               .where(table.c.id == _number(key)))
 
 
 _KINDS: dict[str, Callable[[Tx, str], Owned | None]] = {
@@ -112,8 +107,8 @@ _KINDS: dict[str, Callable[[Tx, str], Owned | None]] = {
     "image": lambda tx, key: _shared(tx, select(t.images.c.group_id).where(t.images.c.name == key)),
     "template": _template,
     "node": _node,
-    "request": _request,
-    "reclaim": _reclaim,
+    "request": lambda tx, key: _of_vcluster(tx, t.node_requests, key),
+    "reclaim": lambda tx, key: _of_vcluster(tx, t.reclaims, key),
     "notice": lambda tx, key: _of(tx, select(t.notices.c.group_id).where(t.notices.c.id == _number(key))),
     "user": _user,
     "invitation": lambda tx, key: _of(tx, select(t.invitations.c.group_id).where(t.invitations.c.id == _number(key))),

@@ -1,0 +1,28 @@
+"""The bytes that a group's images and open uploads may have."""
+
+from __future__ import annotations
+
+from cod.model import ImageRules
+from cod.policy.people.uploads import check_quota
+from cod.store.engine import Tx
+from cod.store.images import uploads
+from cod.store.people import groups
+
+
+def room(tx: Tx, *, group_id: int, rules: ImageRules, lock: bool = False) -> tuple[int, int | None]:
+    """Return (bytes that they have, bytes that they may have; None: any number). `lock` as in `uploads.taken`."""
+    taken, own = uploads.taken(tx, group_id, lock=lock)
+    return taken, rules.quota if own is None else own
+
+
+def left(tx: Tx, group_id: int | None, rules: ImageRules, own: int = 0) -> int | None:
+    """Return the bytes that an image may take which has `own` bytes already; None: any number, as the site's may."""
+    taken, quota = room(tx, group_id=group_id, rules=rules) if group_id is not None else (0, None)
+    return None if quota is None else max(quota - taken + own, 0)
+
+
+def check(tx: Tx, group_id: int | None, size: int, rules: ImageRules, own: int = 0) -> None:
+    """Raise `Refused` unless `size` bytes fit, in place of `own`; the site's always do."""
+    if group_id is not None:
+        taken, quota = room(tx, group_id=group_id, rules=rules, lock=True)
+        check_quota(quota, taken - own, size, groups.get(tx, group_id).name)
