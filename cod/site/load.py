@@ -19,7 +19,7 @@ from cod import model
 from cod.security.webcert import WebCertificate
 from cod.site.file import SiteFile
 from cod.site.subnets import SubnetTable
-from cod.site.tables import ApiTable, SmtpTable
+from cod.site.tables import ApiTable
 from cod.site.values import SMTP_PORTS, address_and_port
 
 LONGEST_SOCKET = 107  # bytes of sun_path, unix(7)
@@ -157,7 +157,7 @@ def _table_of(annotation: Any) -> Any:
 
 def settings(file: SiteFile, path: Path) -> Settings:
     """What the server itself needs of a site file that is, or will be, at `path`. Raises `ConfigError`."""
-    server = file.server
+    server, api = file.server, file.api
     made = Settings(
         path=path.absolute(),
         name=server.name or socket.gethostname()[:64],
@@ -169,7 +169,7 @@ def settings(file: SiteFile, path: Path) -> Settings:
         upload_limit=file.api.upload_limit,
         keep_history=server.keep_history * 86400.0,
         names=file.api.names or (socket.gethostname().lower(),),
-        certificate=_certificate(file.api),
+        certificate=WebCertificate(api.certificate, api.key) if api.certificate and api.key else None,
         plain=file.api.plain,
     )
     if len(os.fsencode(made.socket)) > LONGEST_SOCKET:
@@ -177,11 +177,9 @@ def settings(file: SiteFile, path: Path) -> Settings:
     return made
 
 
-def _certificate(api: ApiTable) -> WebCertificate | None:
-    return WebCertificate(api.certificate, api.key) if api.certificate and api.key else None
-
-
 def _site(file: SiteFile) -> model.Site:
+    mail = file.smtp.model_dump() | {
+        "password_file": _path(file.smtp.password_file), "port": file.smtp.port or SMTP_PORTS[file.smtp.tls]}
     return model.Site(
         name=file.name,
         domain=file.domain,
@@ -193,7 +191,7 @@ def _site(file: SiteFile) -> model.Site:
         dns=model.Dns(file.dns.port, tuple(map(str, file.dns.forward))),
         energy=model.Energy(**file.energy.model_dump()),
         types=model.TypeRules(**file.types.model_dump()),
-        mail=_mail(file.smtp),
+        mail=model.Mail(**mail),
         images=model.ImageRules(file.images.quota, file.images.keep_uploads * 86400.0, file.images.open,
                                 file.images.largest, file.images.expansion, file.images.ingest_time),
         notices=model.NoticeRules(file.notices.local_webhooks, _path(file.notices.ca_file),
@@ -222,11 +220,6 @@ def _portal(api: ApiTable) -> str:
         return ""
     name, port = (api.names or (socket.gethostname().lower(),))[0], address_and_port(api.listen[0])[1]
     return f"https://{name}" + ("" if api.plain or port == 443 else f":{port}")
-
-
-def _mail(table: SmtpTable) -> model.Mail:
-    own = table.model_dump() | {"password_file": _path(table.password_file)}
-    return model.Mail(**own | {"port": table.port or SMTP_PORTS[table.tls]})
 
 
 def _path(path: Path | None) -> str | None:

@@ -24,7 +24,11 @@ def page_of(
     """
     name, down = page.key(default)
     key = keys[name]
-    total = _count(tx, query, unique) if count else None
+    total = None
+    if count:
+        some = query.with_only_columns(unique).limit(COUNTED + 1).subquery()
+        total = tx.scalar(select(func.count()).select_from(some)) or 0
+        total = total if total <= COUNTED else None
     start = place(page, default)
     beyond = query if start is None else query.where(_beyond(key, unique, *start, down=down))
     order = [key.desc(), unique.desc()] if down else [key, unique]
@@ -42,12 +46,6 @@ def _beyond(key: ColumnElement[Any], unique: ColumnElement[Any], value: Any, las
     if down:
         return and_(key <= value, or_(key < value, unique < last))
     return and_(key >= value, or_(key > value, unique > last))
-
-
-def _count(tx: Tx, query: Select[Any], unique: ColumnElement[Any]) -> int | None:
-    some = query.with_only_columns(unique).limit(COUNTED + 1).subquery()
-    total = tx.scalar(select(func.count()).select_from(some)) or 0
-    return total if total <= COUNTED else None
 
 
 def having(q: str, *texts: ColumnElement[Any]) -> list[ColumnElement[bool]]:

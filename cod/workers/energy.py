@@ -37,9 +37,6 @@ class Accountant(Periodic):
             log.warning("energy was last counted at %.0f, now it is %.0f: the clock was wrong, counting begins now",
                         reading.before, reading.now)
         await self._pool.run(energy.note, reading)
-        await self._count_pool()
-
-    async def _count_pool(self) -> None:
         counted = await self._pool.read(usage.count, self._clock())
         if counted is not None:
             await self._pool.run(usage.note, counted)

@@ -84,8 +84,13 @@ class Ingester(Periodic):
         if self._busy and self._clock() - self._renewed >= RENEW:
             self._renewed = self._clock()
             await self._pool.run(images.renew, owner=self._server, now=self._clock())
-        elif not self._busy and self._clock() - self._swept > SWEEP:
-            await self._sweep()
+        elif not self._busy and self._clock() - self._swept > SWEEP:  # folders of images that were deleted
+            self._swept = self._clock()
+            present = store.digests(self._root)
+            unneeded = await self._pool.run(images.unneeded, owner=self._server, present=present, now=self._clock())
+            for digest in unneeded:
+                log.info("removing the files of a deleted image: %s", digest)
+                await self._in_thread(store.remove, self._root, digest)
 
     async def _turn(self, image: Image) -> None:
         try:
@@ -110,7 +115,9 @@ class Ingester(Periodic):
             reason = error.sentence if isinstance(error, Refused) else f"{error.strerror or error}"
             await self._pool.run(images.fail, image_id=image.id, reason=reason)
             log.warning("%s was not taken in: %s", image.name, reason)
-        self._forget_upload(Path(image.source))
+        source = Path(image.source)
+        if source.is_relative_to(self._uploads):
+            source.unlink(missing_ok=True)
         self._swept = 0.0
 
     def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
@@ -118,7 +125,10 @@ class Ingester(Periodic):
         fires with `Stopping` when the service stops first."""
         done: Deferred[T] = Deferred()
         self._threads.add(done)
-        done.addBoth(self._over, done)
+
+        def over(result: Any) -> Any:
+            self._threads.discard(done)
+            return result
 
         def fire(value: T | Failure) -> None:
             if not done.called:
@@ -131,30 +141,14 @@ class Ingester(Periodic):
                 value = Failure()
             self._reactor.callFromThread(fire, value)
 
+        done.addBoth(over)
         threading.Thread(target=run, name="ingest", daemon=True).start()
         return done
-
-    def _over(self, result: Any, done: Deferred[Any]) -> Any:
-        self._threads.discard(done)
-        return result
 
     def _ingest(self, image: Image, limits: ingest.Limits, stopping: threading.Event) -> Ingested:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)  # Linux: of this thread and those it starts
         return ingest.ingest(Path(image.source), self._root, sha256=image.sha256, plain=image.content == "file",
                              raw=image.content == "raw", limits=limits, progress=partial(_go_on, stopping))
-
-    def _forget_upload(self, source: Path) -> None:
-        if source.is_relative_to(self._uploads):
-            source.unlink(missing_ok=True)
-
-    async def _sweep(self) -> None:
-        """Remove the folders of images that were deleted."""
-        self._swept = self._clock()
-        present = store.digests(self._root)
-        unneeded = await self._pool.run(images.unneeded, owner=self._server, present=present, now=self._clock())
-        for digest in unneeded:
-            log.info("removing the files of a deleted image: %s", digest)
-            await self._in_thread(store.remove, self._root, digest)
 
 
 def _go_on(stopping: threading.Event, done: int, total: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import Select, and_, delete, exists, func, insert, literal, select, update
+from sqlalchemy import and_, delete, exists, func, insert, literal, select, update
 
 from cod import states
 from cod.model import Node, PowerAction, Refused
@@ -37,34 +37,26 @@ class Changed(Outdated):
         super(Stale, self).__init__(sentence)
 
 
-def _node(row: Sequence[Any]) -> Node:
-    return Node(*row)
-
-
-def _select() -> Select[Any]:
-    return select(*COLUMNS)
-
-
 def get(tx: Tx, node_id: int, *, lock: bool = False) -> Node | None:
     """The node with that id; with `lock`, nobody else changes it until this transaction ends."""
-    query = _select().where(t.nodes.c.id == node_id)
+    query = select(*COLUMNS).where(t.nodes.c.id == node_id)
     row = tx.execute(query.with_for_update() if lock else query).one_or_none()
-    return _node(row) if row else None
+    return Node(*row) if row else None
 
 
 def lock(tx: Tx, node_ids: Iterable[int]) -> list[Node]:
     """Those nodes, by id; nobody else changes them until this transaction ends."""
     found: list[Node] = []
     for part in slices(sorted(node_ids)):
-        query = _select().where(t.nodes.c.id.in_(part)).order_by(t.nodes.c.id)
-        found += map(_node, tx.execute(query.with_for_update()))
+        query = select(*COLUMNS).where(t.nodes.c.id.in_(part)).order_by(t.nodes.c.id)
+        found += (Node(*row) for row in tx.execute(query.with_for_update()))
     return found
 
 
 def by_name(tx: Tx, name: str) -> Node | None:
     """The node with that name."""
-    row = tx.execute(_select().where(t.nodes.c.name == name)).one_or_none()
-    return _node(row) if row else None
+    row = tx.execute(select(*COLUMNS).where(t.nodes.c.name == name)).one_or_none()
+    return Node(*row) if row else None
 
 
 def named(tx: Tx, name: str, *, lock: bool = False) -> Node:
@@ -80,8 +72,8 @@ def named(tx: Tx, name: str, *, lock: bool = False) -> Node:
 
 def by_macs(tx: Tx, macs: Iterable[str]) -> dict[str, Node]:
     """Nodes by those of `macs` that are known."""
-    query = _select().add_columns(t.nics.c.mac).join_from(t.nics, t.nodes).where(t.nics.c.mac.in_(list(macs)))
-    return {row[-1]: _node(row[:-1]) for row in tx.execute(query)}
+    query = select(*COLUMNS).add_columns(t.nics.c.mac).join_from(t.nics, t.nodes).where(t.nics.c.mac.in_(list(macs)))
+    return {row[-1]: Node(*row[:-1]) for row in tx.execute(query)}
 
 
 def by_mac(tx: Tx, mac: str) -> Node | None:
@@ -91,13 +83,13 @@ def by_mac(tx: Tx, mac: str) -> Node | None:
 
 def by_uuid(tx: Tx, uuid: str) -> Node | None:
     """The node with that DMI UUID."""
-    row = tx.execute(_select().where(t.nodes.c.uuid == uuid).limit(1)).one_or_none()
-    return _node(row) if row else None
+    row = tx.execute(select(*COLUMNS).where(t.nodes.c.uuid == uuid).limit(1)).one_or_none()
+    return Node(*row) if row else None
 
 
 def others_with_uuid(tx: Tx, uuid: str, node_id: int) -> list[Node]:
     """Nodes with that DMI UUID, without `node_id` itself."""
-    return [_node(row) for row in tx.execute(_select().where(t.nodes.c.uuid == uuid, t.nodes.c.id != node_id))]
+    return [Node(*row) for row in tx.execute(select(*COLUMNS).where(t.nodes.c.uuid == uuid, t.nodes.c.id != node_id))]
 
 
 def every(
@@ -107,22 +99,22 @@ def every(
 
     lock  keep others from changing them until this transaction ends
     """
-    query = _select().order_by(t.nodes.c.name)
+    query = select(*COLUMNS).order_by(t.nodes.c.name)
     if states_:
         query = query.where(t.nodes.c.state.in_(list(states_)))
     if vcluster_id is not None:
         query = query.where(t.nodes.c.vcluster_id == vcluster_id)
     if lock:
         query = query.with_for_update()
-    return [_node(row) for row in tx.execute(query)]
+    return [Node(*row) for row in tx.execute(query)]
 
 
 def overdue(tx: Tx, now: float, limit: int = 500) -> list[Node]:
     """Nodes whose deadline has passed, oldest deadline first."""
     moving = [state for state, rule in states.NODE_RULES.items() if rule.kind == "motion"]  # lets the index serve
-    query = _select().where(t.nodes.c.state.in_(moving), t.nodes.c.deadline <= now)
+    query = select(*COLUMNS).where(t.nodes.c.state.in_(moving), t.nodes.c.deadline <= now)
     query = query.order_by(t.nodes.c.deadline, t.nodes.c.id).limit(limit)
-    return [_node(row) for row in tx.execute(query)]
+    return [Node(*row) for row in tx.execute(query)]
 
 
 def add(tx: Tx, *, name: str, boot_mac: str, now: float, cause: str, actor: str, **columns: Any) -> Node:
@@ -197,8 +189,8 @@ def reported_after(tx: Tx, node_id: int, limit: int, holding: str = "") -> list[
     """Return the first nodes with a larger id whose reports hold that text; they stay as they are until the transaction
     ends."""
     n = t.nodes.c
-    query = _select().where(n.id > node_id, n.attributes.contains(holding, autoescape=True))
-    return [_node(row) for row in tx.execute(query.order_by(n.id).limit(limit).with_for_update())]
+    query = select(*COLUMNS).where(n.id > node_id, n.attributes.contains(holding, autoescape=True))
+    return [Node(*row) for row in tx.execute(query.order_by(n.id).limit(limit).with_for_update())]
 
 
 def change(tx: Tx, node: Node, **columns: Any) -> Node:

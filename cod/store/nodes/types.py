@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields
 from typing import Any, NamedTuple
@@ -17,13 +16,9 @@ from cod.store.engine import Tx
 _COLUMNS = [t.node_types.c[f.name] for f in fields(NodeType)]
 
 
-def _type(row: Sequence[Any]) -> NodeType:
-    return NodeType(*row)
-
-
 def every(tx: Tx) -> list[NodeType]:
     """All types, by id."""
-    return [_type(row) for row in tx.execute(select(*_COLUMNS).order_by(t.node_types.c.id))]
+    return [NodeType(*row) for row in tx.execute(select(*_COLUMNS).order_by(t.node_types.c.id))]
 
 
 def of(tx: Tx, canonical: str, now: float) -> NodeType:
@@ -35,7 +30,7 @@ def of(tx: Tx, canonical: str, now: float) -> NodeType:
     query = select(*_COLUMNS).where(t.node_types.c.digest == digest)
     row = tx.execute(query).one_or_none()
     if row is not None:
-        return _type(row)
+        return NodeType(*row)
     number = (tx.scalar(select(func.max(t.node_types.c.id))) or 0) + 1
     for name in (f"type{number}", f"type-{digest[:12]}"):  # an administrator may have given the first to another
         with suppress(exc.IntegrityError), tx.begin_nested():
@@ -43,7 +38,7 @@ def of(tx: Tx, canonical: str, now: float) -> NodeType:
                 name=name, digest=digest, attributes=canonical, cost=1.0, created_at=now))
         row = tx.execute(query).one_or_none()
         if row is not None:
-            return _type(row)
+            return NodeType(*row)
     raise AssertionError("the type can neither be found nor made")
 
 
@@ -56,12 +51,12 @@ def by_name(tx: Tx, name: str, *, lock: bool = False) -> NodeType | None:
     """The type with that name; with `lock`, nobody else changes it until this transaction ends."""
     query = select(*_COLUMNS).where(t.node_types.c.name == name)
     row = tx.execute(query.with_for_update() if lock else query).one_or_none()
-    return _type(row) if row else None
+    return NodeType(*row) if row else None
 
 
 def get(tx: Tx, type_id: int) -> NodeType:
     """The type with that id, as another row names it."""
-    return _type(tx.execute(select(*_COLUMNS).where(t.node_types.c.id == type_id)).one())
+    return NodeType(*tx.execute(select(*_COLUMNS).where(t.node_types.c.id == type_id)).one())
 
 
 def states(tx: Tx, type_id: int | None = None) -> dict[int, dict[str, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from itertools import count, filterfalse
 from typing import Any, NamedTuple
@@ -18,10 +18,6 @@ from cod.store.notices import vcms
 _v = t.vclusters.c
 _COLUMNS = [_v[f.name] for f in fields(Vcluster)]
 _ROUNDS = 5  # another server may take the same block first
-
-
-def _vcluster(row: Sequence[Any]) -> Vcluster:
-    return Vcluster(*row)
 
 
 def get(tx: Tx, vcluster_id: int, *, lock: bool = False) -> Vcluster | None:
@@ -46,14 +42,14 @@ def active(tx: Tx, name: str, *, lock: bool = False) -> Vcluster:
 
 def _one(tx: Tx, query: Select[Any], lock: bool) -> Vcluster | None:
     row = tx.execute(query.with_for_update() if lock else query).one_or_none()
-    return _vcluster(row) if row else None
+    return Vcluster(*row) if row else None
 
 
 def every(tx: Tx, states: Iterable[str] = ()) -> list[Vcluster]:
     """Vclusters in any of `states` (all that have not ended, if empty), by id."""
     query = select(*_COLUMNS).order_by(_v.id)
     query = query.where(_v.state.in_(list(states)) if states else _v.live_name.is_not(None))
-    return [_vcluster(row) for row in tx.execute(query)]
+    return [Vcluster(*row) for row in tx.execute(query)]
 
 
 class Live(NamedTuple):
@@ -93,8 +89,11 @@ def add(
         "name": name, "live_name": name, "group_id": group_id, "state": VclusterState.PENDING,
         "template_id": template_id, "size": size, "creation_size": size, "attributes": attributes,
         "subnet": subnet.name, "lease_time": lease_time, "created_at": now}
+    lowest, highest = (ipv4(address) for address in subnet.block_pool)
     for attempt in range(_ROUNDS):
-        first = _free_block(tx, subnet)
+        used = set(tx.scalars(select(_v.first_address).where(_v.first_address.between(lowest, highest))))
+        starts = range(lowest, highest + 2 - subnet.block_size, subnet.block_size)
+        first = next((start for start in starts if start not in used), None)
         if first is None:
             return None
         try:
@@ -109,13 +108,6 @@ def add(
             if attempt == _ROUNDS - 1 or by_name(tx, name) is not None:
                 raise
     return None
-
-
-def _free_block(tx: Tx, subnet: Subnet) -> int | None:
-    first, last = (ipv4(address) for address in subnet.block_pool)
-    used = set(tx.scalars(select(_v.first_address).where(_v.first_address.between(first, last))))
-    starts = range(first, last + 2 - subnet.block_size, subnet.block_size)
-    return next((start for start in starts if start not in used), None)
 
 
 def change(tx: Tx, vcluster: Vcluster, now: float, **columns: Any) -> Vcluster:
@@ -155,7 +147,7 @@ def deserted(tx: Tx) -> list[Vcluster]:
     aside = (NodeState.QUARANTINED, NodeState.RETIRED)
     left = select(n.id).where(((n.released == _v.id) & n.state.not_in(aside)) | (n.vcluster_id == _v.id))
     query = select(*_COLUMNS).where(_v.state == VclusterState.RELEASING, ~left.exists()).order_by(_v.id)
-    return [_vcluster(row) for row in tx.execute(query)]
+    return [Vcluster(*row) for row in tx.execute(query)]
 
 
 def free_hostnames(tx: Tx, vcluster_id: int) -> Iterator[str]:
