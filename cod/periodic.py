@@ -8,19 +8,43 @@ from logging import Logger
 from typing import Any
 
 from twisted.application.internet import TimerService
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from cod.pool import Pool
 
 
-def every(reactor: Any, period: float, function: Callable[[], object]) -> TimerService:
-    """Return a service that calls `function` at its start and every `period` seconds by the clock of `reactor`."""
-    timer = TimerService(period, function)
-    timer.clock = reactor
-    return timer
+class Timer(TimerService):
+    """A service that calls `function` every `period` seconds by the clock of `reactor`.
+
+    at_once  also at the start
+    """
+
+    def __init__(self, reactor: Any, period: float, function: Callable[[], object], *, at_once: bool = False) -> None:
+        super().__init__(period, self._tick)  # type: ignore[no-untyped-call]
+        self.clock = reactor
+        self._function, self._at_once = function, at_once
+
+    def startService(self) -> None:
+        """Begin."""
+        self._waits = not self._at_once
+        super().startService()  # type: ignore[no-untyped-call]
+
+    def stopService(self) -> Deferred[Any]:
+        """End, after the call that is under way, which can see by `running` that it should come to its end."""
+        if not self.running:
+            return succeed(None)
+        done: Deferred[Any] = super().stopService()  # type: ignore[no-untyped-call]
+        self.running = False
+        return done
+
+    def _tick(self) -> object:
+        if self._waits:  # the timer's first call is at its start
+            self._waits = False
+            return None
+        return self._function()
 
 
-class Periodic(TimerService, ABC):
+class Periodic(Timer, ABC):
     """A service that calls `look` every `period` seconds. An exception of `look` is logged and the next call still
     happens; a transaction that another server won is not an error. `stopService` waits for the call under way.
 
@@ -32,30 +56,12 @@ class Periodic(TimerService, ABC):
     def __init__(
         self, reactor: Any, pool: Pool, log: Logger, trouble: str, period: float, *, at_once: bool = False
     ) -> None:
-        super().__init__(period, self._tick)  # type: ignore[no-untyped-call]
-        self.clock = reactor
-        self._pool, self._log, self._trouble, self._at_once = pool, log, trouble, at_once
+        super().__init__(reactor, period, lambda: Deferred.fromCoroutine(self._look()), at_once=at_once)
+        self._pool, self._log, self._trouble = pool, log, trouble
 
     @abstractmethod
     async def look(self) -> None:
         """Do what there is to do now."""
-
-    def startService(self) -> None:
-        """Begin."""
-        self._waits = not self._at_once
-        super().startService()  # type: ignore[no-untyped-call]
-
-    def stopService(self) -> Deferred[Any]:
-        """End, after the look that is under way, which can see by `running` that it should come to its end."""
-        done: Deferred[Any] = super().stopService()  # type: ignore[no-untyped-call]
-        self.running = False
-        return done
-
-    def _tick(self) -> Deferred[None] | None:
-        if self._waits:  # the timer's first call is at its start
-            self._waits = False
-            return None
-        return Deferred.fromCoroutine(self._look())
 
     async def _look(self) -> None:
         try:

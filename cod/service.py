@@ -141,7 +141,7 @@ def run(name: str, site: Site, settings: Settings) -> int:
     from twisted.internet import reactor as the_reactor
 
     from cod.net.wake import Wake
-    from cod.periodic import every
+    from cod.periodic import Timer
     from cod.pool import Pool
     from cod.web import metrics
 
@@ -151,7 +151,7 @@ def run(name: str, site: Site, settings: Settings) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     pool = Pool(connect(settings.database), reactor, observe=metrics.observe)
     context = PartContext(reactor, pool, SiteRef(site), settings, Wake(reactor, settings.run, name))
-    queued = every(reactor, METRICS_EVERY, lambda: metrics.QUEUED.labels(name).set(pool.queued()))
+    queued = Timer(reactor, METRICS_EVERY, lambda: metrics.QUEUED.labels(name).set(pool.queued()), at_once=True)
     part = Running(name, context, [queued, *PARTS[name](context)])
     metrics.UP.labels(name).set(1)
     reactor.callWhenRunning(part.start)
@@ -236,7 +236,7 @@ def edge(context: PartContext) -> list[Any]:
     from cod.net.dhcp.server import DhcpServer
     from cod.net.dns.server import DnsServer
     from cod.net.tftp.server import TftpServer
-    from cod.periodic import every
+    from cod.periodic import Timer
     from cod.web import metrics
 
     g, site = context, context.site.current
@@ -256,7 +256,7 @@ def edge(context: PartContext) -> list[Any]:
         *(TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock) for subnet in by_address.values()),
         confd,
         *nmp,
-        every(g.reactor, METRICS_EVERY, metrics.Mirror(metrics.CONFD, confd.counts)),
+        Timer(g.reactor, METRICS_EVERY, metrics.Mirror(metrics.CONFD, confd.counts), at_once=True),
     ]
 
 

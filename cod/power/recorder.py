@@ -19,7 +19,6 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList
-from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
@@ -28,6 +27,7 @@ from cod.consolefiles import State
 from cod.flows.nodes import consoles as flows
 from cod.flows.nodes.consoles import Followed
 from cod.model import SiteRef
+from cod.periodic import Timer
 from cod.power.accounts import sign_in
 from cod.power.console import ConsoleDriver, Line
 from cod.power.driver import PowerError, Target
@@ -88,11 +88,8 @@ class Recorder(Service):
         self._states: dict[int, State] = {}
         self._full: set[int] = set()
         self._swept = 0.0
-        self._loops = [LoopingCall(lambda: Deferred.fromCoroutine(self._look())),
-                       LoopingCall(lambda: Deferred.fromCoroutine(self._tick()))]
-        for loop in self._loops:
-            loop.clock = reactor
-        self._done: list[Deferred[Any]] = []
+        self._timers = [Timer(reactor, LOOK, lambda: Deferred.fromCoroutine(self._look()), at_once=True),
+                        Timer(reactor, TICK, lambda: Deferred.fromCoroutine(self._tick()), at_once=True)]
 
     def _deferred(self, work: Callable[..., Any], *args: Any) -> Deferred[Any]:
         return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), work, *args)
@@ -101,7 +98,8 @@ class Recorder(Service):
         """Begin. Old files go after an hour at the soonest, when the clock will be right."""
         super().startService()  # type: ignore[no-untyped-call]
         self._swept = self._clock()
-        self._done = [loop.start(period) for loop, period in zip(self._loops, (LOOK, TICK), strict=True)]
+        for timer in self._timers:
+            timer.startService()
 
     def reread(self) -> None:
         """The site file was read again: what was refused may not be any more."""
@@ -111,13 +109,10 @@ class Recorder(Service):
     def stopService(self) -> Deferred[None]:
         """End; fires when every line is closed and what came is written."""
         super().stopService()  # type: ignore[no-untyped-call]
-        for loop in self._loops:
-            if loop.running:
-                loop.stop()
-        return Deferred.fromCoroutine(self._ended())
+        return Deferred.fromCoroutine(self._ended([timer.stopService() for timer in self._timers]))
 
-    async def _ended(self) -> None:
-        await DeferredList(self._done)
+    async def _ended(self, looks: list[Deferred[Any]]) -> None:
+        await DeferredList(looks)
         self._agree({})
         while self._ending:
             await next(iter(self._ending))

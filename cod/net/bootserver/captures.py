@@ -25,7 +25,6 @@ import h11
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
-from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThreadPool
 
 from cod.flows.nodes import captures
@@ -33,6 +32,7 @@ from cod.images import deposit
 from cod.images.deposit import Busy, Deposit
 from cod.model import Capture, CapturedPartition, Effect, Ingested, Refused, SiteRef, field_error
 from cod.net.bootserver.connection import BodyLost, Connection
+from cod.periodic import Timer
 from cod.pool import NODES, Pool
 from cod.states import CaptureState
 from cod.wire import capture
@@ -89,18 +89,17 @@ class Captures(Service):
         self._locks: dict[str, DeferredLock] = {}
         self._open: dict[str, Deposit] = {}
         self._room: dict[str, int | None] = {}  # bytes that each may take
-        self._loop = LoopingCall(self.sweep)
-        self._loop.clock = reactor
+        self._timer = Timer(reactor, SWEEP, self.sweep, at_once=True)
 
     def startService(self) -> None:
         """Begin to sweep."""
         super().startService()  # type: ignore[no-untyped-call]
-        self._loop.start(SWEEP)
+        self._timer.startService()
 
     def stopService(self) -> Any:
         """End; agents go on with the next server of this folder."""
         super().stopService()  # type: ignore[no-untyped-call]
-        self._loop.stop()
+        self._timer.stopService()
         for one in self._open.values():
             one.close()
         self._open.clear()

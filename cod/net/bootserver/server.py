@@ -29,7 +29,6 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, DeferredList, ensureDeferred, maybeDeferred
 from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import Factory
-from twisted.internet.task import LoopingCall
 from twisted.python.failure import Failure
 
 from cod.model import Refused, SiteRef
@@ -38,6 +37,7 @@ from cod.net.bootfiles import BootFiles, NoSuchFile, OpenFile
 from cod.net.bootserver.captures import Captures
 from cod.net.bootserver.connection import DEFAULTS, Connection, Limits
 from cod.net.bootserver.fetches import Fetches
+from cod.periodic import Timer
 from cod.pool import Pool
 from cod.wire.http import BadTarget, path_parts
 
@@ -81,8 +81,7 @@ class HttpServer(Service):
         self._date = (0, "")
         self._connections: set[Connection] = set()
         self._per_peer: Counter[str] = Counter()
-        self._scan = LoopingCall(self._check)
-        self._scan.clock = reactor
+        self._scan = Timer(reactor, 1.0, self._check)
 
     # ------------------------------------------------------------ service and connections
 
@@ -94,12 +93,12 @@ class HttpServer(Service):
         for address in self._addresses:
             self._listening.append(self.reactor.listenTCP(self.port, factory, backlog=1024, interface=address))
             self.port = self._listening[-1].getHost().port
-        self._scan.start(1.0, now=False)
+        self._scan.startService()
 
     def stopService(self) -> Deferred[Any]:
         """Stop listening and cut off what is open; clients fetch again, from where they were."""
         super().stopService()  # type: ignore[no-untyped-call]
-        self._scan.stop()
+        self._scan.stopService()
         for connection in list(self._connections):
             connection.transport.abortConnection()
         return DeferredList([maybeDeferred(listening.stopListening) for listening in self._listening])

@@ -22,11 +22,11 @@ from typing import Protocol as Interface
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred, inlineCallbacks, succeed
 from twisted.internet.protocol import Factory
-from twisted.internet.task import LoopingCall
 
 from cod.flows.agents import orders, sessions
 from cod.model import Effect, Inviter, Peer, Result, SiteRef
 from cod.orders import Order
+from cod.periodic import Timer
 from cod.pool import NODES, Pool
 from cod.wire.confd.messages import Message
 
@@ -136,8 +136,8 @@ class ConfdServer(Service):
         self._polling: Deferred[Any] | None = None
         self._again = False
         self._ports: list[Any] = []
-        self._loops = [(LoopingCall(self.poll), POLL), (LoopingCall(self._look_for_dead), 1.0),
-                       (LoopingCall(self._write_seen), BATCH)]
+        self._timers = [Timer(reactor, POLL, self.poll), Timer(reactor, 1.0, self._look_for_dead),
+                        Timer(reactor, BATCH, self._write_seen)]
 
     # ------------------------------------------------------------ life
 
@@ -149,18 +149,16 @@ class ConfdServer(Service):
             listening = self.reactor.listenTCP(self.port, factory, backlog=1024, interface=address)
             self.port = listening.getHost().port
             self._ports.append(listening)
-        for loop, interval in self._loops:
-            loop.clock = self.reactor
-            loop.start(interval, now=False)
+        for timer in self._timers:
+            timer.startService()
         self.pool.run(sessions.inherited, self.server).addCallbacks(self._inherit, self._unexpected)
 
     @inlineCallbacks
     def stopService(self) -> Generator[Deferred[Any], Any, None]:
         """Close all connections. Their sessions stay for the next server of this name; the agents find any server."""
         super().stopService()  # type: ignore[no-untyped-call]
-        for loop, _interval in self._loops:
-            if loop.running:
-                loop.stop()
+        for timer in self._timers:
+            timer.stopService()
         for listening in self._ports:
             yield listening.stopListening()
         for connection in list(self.open):

@@ -16,12 +16,13 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import Factory
-from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.task import deferLater
 
 from cod.flows.notices import vcms
 from cod.model import Effect, SiteRef
 from cod.net.nmp.limits import QuietLog, Quotas
 from cod.net.nmp.session import Shown, VcmSession
+from cod.periodic import Timer
 from cod.pool import Pool
 from cod.security.ca import Ca
 
@@ -55,7 +56,7 @@ class NmpServer(Service):
         self.quiet, self.quotas = QuietLog(log, reactor.seconds), Quotas(reactor.seconds)
         self._listen = listen
         self.ports: Sequence[Any] = ()
-        self._loops: list[LoopingCall] = []
+        self._timers = [Timer(reactor, POLL, self.poll), Timer(reactor, SWEEP, self._sweep)]
         self._looking = self._again = False
         self._shown: Deferred[None] = succeed(None)
 
@@ -65,11 +66,8 @@ class NmpServer(Service):
         self.pool.run(vcms.started, self.server, self.clock()).addErrback(
             lambda failure: log.warning("former connections were not closed: %s", failure.getErrorMessage()))
         self.ports = self._listen(_Sessions(self))
-        for function, seconds in ((self.poll, POLL), (self._sweep, SWEEP)):
-            loop = LoopingCall(function)
-            loop.clock = self.reactor
-            loop.start(seconds, now=False)
-            self._loops.append(loop)
+        for timer in self._timers:
+            timer.startService()
 
     async def _stop(self) -> None:
         for port in self.ports:
@@ -85,9 +83,8 @@ class NmpServer(Service):
     def stopService(self) -> Deferred[None]:
         """Say goodbye to all."""
         super().stopService()  # type: ignore[no-untyped-call]
-        for loop in self._loops:
-            loop.stop()
-        self._loops = []
+        for timer in self._timers:
+            timer.stopService()
         return ensureDeferred(self._stop())
 
     def poll(self) -> None:

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList
-from twisted.internet.task import LoopingCall
 from twisted.python.threadpool import ThreadPool
 
 from cod.flows.notices import notices as flows
@@ -22,6 +21,7 @@ from cod.model import SiteRef
 from cod.net.notify.delivery_errors import DeliveryError
 from cod.net.notify.mailer import Mailer
 from cod.net.notify.webhooks import Webhooks
+from cod.periodic import Timer
 
 POLL = 1.0  # seconds between looks for what is due
 LEASE = 120.0  # seconds of a claim: longer than any attempt takes
@@ -46,19 +46,17 @@ class Notifier(Service):
         self._pool, self._server, self._clock, self._senders = pool, server_name, clock, senders
         self._under_way: dict[Target, Deferred[None]] = {}
         self._looking = self._again = False
-        self._loop = LoopingCall(self._look)
-        self._loop.clock = reactor
+        self._timer = Timer(reactor, POLL, self._look, at_once=True)
 
     def startService(self) -> None:
         """Begin to look for what is due."""
         super().startService()  # type: ignore[no-untyped-call]
-        self._loop.start(POLL)
+        self._timer.startService()
 
     def stopService(self) -> Deferred[Any]:
         """Claim nothing more; fires when what is under way has ended."""
         super().stopService()  # type: ignore[no-untyped-call]
-        if self._loop.running:
-            self._loop.stop()
+        self._timer.stopService()
         return DeferredList(list(self._under_way.values()), consumeErrors=True)
 
     def wake(self) -> None:

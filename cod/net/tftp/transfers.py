@@ -24,11 +24,11 @@ from typing import Any
 
 import prometheus_client as prometheus
 from twisted.internet.interfaces import IReadDescriptor
-from twisted.internet.task import LoopingCall
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from cod.net.bootfiles import OpenFile
+from cod.periodic import Timer
 from cod.wire.tftp import Buffer, Burst, Credit, TftpSession
 
 UDP_SEGMENT = 103  # linux/udp.h; not in the socket module
@@ -102,19 +102,18 @@ class Transfers:
         self._by_fd: dict[int, Transfer] = {}
         self._per_peer: Counter[str] = Counter()
         self._epoll: select.epoll | None = None
-        self._scan = LoopingCall(self._tick)
-        self._scan.clock = reactor
+        self._scan = Timer(reactor, SCAN, self._tick)
 
     def start(self) -> None:
         """Begin to watch."""
         self._epoll = select.epoll()
         self._reactor.addReader(self)
-        self._scan.start(SCAN, now=False)
+        self._scan.startService()
 
     def stop(self) -> None:
         """Drop all: firmware asks again."""
         if self._scan.running:
-            self._scan.stop()
+            self._scan.stopService()
         for transfer in list(self._all.values()):
             self.end(transfer, "stopped")
         self._reactor.removeReader(self)
