@@ -4,13 +4,13 @@ A node's life (the paper's figure 2, and what it leaves out)::
 
     off -> trampoline -> inactive | prime -> boot -> active -> (released, seized, boot failed) -> trampoline
 
-*trampoline* is the crossroads. A node is in it from the moment COD wants it in the trampoline until the agent has
-reported and a decision about it has been taken; the decision (`policy.nodes.lifecycle.settle`) moves it on in the same
-transaction. Every road back to the reserve pool leads through it, so a node cannot look free without having reported
-and, where it held somebody's data, without having been wiped.
+*trampoline* is the state between two uses. A node is in it from the moment COD wants it in the trampoline until the
+agent has reported and a decision about it has been taken; the decision (`policy.nodes.lifecycle.settle`) moves it on in
+the same transaction. Every road back to the reserve pool leads through it, so a node cannot look free without having
+reported and, where it held somebody's data, without having been wiped.
 
 A node that is to be captured (saved as an image) takes the same road: active -> trampoline -> capture -> trampoline ->
-boot, its disk marked *system* until it is active again, so that the crossroads sends it home and writes nothing.
+boot, its disk marked *system* until it is active again, so that the trampoline boots it again and writes nothing.
 
 Three kinds of state (Ironic's distinction):
 

@@ -19,7 +19,7 @@ from cod.states import NodeEvent, NodeState, after
 
 
 class MachinePool:
-    """All machines, in buckets as the manager's census counts them, and what they have consumed.
+    """All machines, in buckets as the manager counts them, and what they have consumed.
 
     spent    seconds by state, of all machines
     kept     the machines that are reserved for a request

@@ -39,7 +39,7 @@ class Credentials:
 
 
 def renewed_file(settings: Settings, folder: Path) -> Path:
-    """Return where renewed papers are."""
+    """Return the file of the renewed credentials."""
     return folder / (settings.certificate + SUFFIX)
 
 
@@ -75,8 +75,8 @@ def _renewed(file: Path) -> tuple[Credentials, datetime] | None:
 
 def keep_renewed(settings: Settings, folder: Path, key: ec.EllipticCurvePrivateKey, certificate: bytes,
                  authority: bytes) -> Credentials:
-    """Keep renewed papers, the certificates DER: on disk when this returns. They count from now on. Raises OSError, and
-    ValueError where they are not what was asked for."""
+    """Keep renewed credentials, with certificates in DER: on disk when this returns. They count from now on. Raises
+    OSError, and ValueError where they are not what was asked for."""
     made, by = x509.load_der_x509_certificate(certificate), x509.load_der_x509_certificate(authority)
     if made.public_key() != key.public_key():
         raise ValueError("the certificate is of another key")

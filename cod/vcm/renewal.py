@@ -27,7 +27,7 @@ log = logging.getLogger("cod.vcm")
 
 
 class Renewal(RetryingSteps):
-    """Of the papers in `folder`. `clock`: seconds since the epoch."""
+    """Renews the credentials in `folder`. `clock`: seconds since the epoch."""
 
     def __init__(
         self, reactor: Any, threads: Any, settings: Settings, folder: Path, clock: Callable[[], float]

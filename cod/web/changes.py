@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from cod.flows.people.access import Change, RequiredRight
 from cod.model import Refused, Result, Right
 from cod.pool import Tx
-from cod.web.conditions import Tagged, asked_to_see, encoded, tag, twin
+from cod.web.conditions import Tagged, asked_to_see, encoded, resource_get, tag
 from cod.web.resources import ROUTES
 from cod.web.routes import Call, Flow, Route, find, matched, unquoted, unquoted_in
 
@@ -27,7 +27,7 @@ def pattern(route: Route) -> str:
     """Return the path of the thing that a change is about, with names in braces; '' where there is none."""
     if route.makes:
         return route.makes
-    shown = twin(route)
+    shown = resource_get(route)
     if shown is not None:
         return shown.path
     same = route.method in ("PATCH", "PUT") and any(each.method == "GET" and each.path == route.path for each in ROUTES)
@@ -130,12 +130,12 @@ def change(route: Route, ask: Call) -> Change:
 
 
 def _look(route: Route, ask: Call) -> Callable[[Any], Mapping[str, Any]] | None:
-    shown = twin(route)
+    shown = resource_get(route)
     if shown is None or shown.shape is None:
         return None
-    if shown.sketch is not None:
-        sketch = shown.sketch(ask)
-        return lambda tx: _values(sketch(tx))
+    if shown.audit_view is not None:
+        audit_view = shown.audit_view(ask)
+        return lambda tx: _values(audit_view(tx))
     shape, flow = shown.shape, shown.call(asked_to_see(shown, ask))
     return lambda tx: _values(shape(flow(tx)))
 

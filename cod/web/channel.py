@@ -56,7 +56,7 @@ class Channel(http.HTTPChannel):
         """Count it, or cut it off."""
         super().connectionMade()  # type: ignore[no-untyped-call]
         peer = str(getattr(self.transport.getPeer(), "host", ""))
-        if self.factory.crowd.enter(peer):
+        if self.factory.connections.enter(peer):
             self._peer = peer
         else:
             self.transport.abortConnection()
@@ -64,7 +64,7 @@ class Channel(http.HTTPChannel):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Count the connection no more."""
         if self._peer is not None:
-            self.factory.crowd.leave(self._peer)
+            self.factory.connections.leave(self._peer)
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
 
     def _respondToBadRequestAndDisconnect(self) -> None:

@@ -124,7 +124,7 @@ class Conditions:
     def around(self, route: Route, ask: Call, flow: Flow) -> Flow:
         """Return the route's flow under these conditions. Raises `HttpProblem` (412) where the thing has no tag."""
         if route.changes and self.match is not None and self.match != {"*"}:
-            shown = twin(route)
+            shown = resource_get(route)
             if shown is None or shown.shape is None:
                 raise HttpProblem(412, "changed", "what is changed here has no tag that If-Match could name")
             look: Flow = shown.call(asked_to_see(shown, ask))
@@ -151,7 +151,7 @@ def keyed(route: Route) -> bool:
 
 
 @cache
-def twin(route: Route) -> Route | None:
+def resource_get(route: Route) -> Route | None:
     """Return the route that shows the thing that this one changes; None: there is none."""
     parts = route.path.split("/")
     for length in range(len(parts), 0, -1):

@@ -43,7 +43,7 @@ class Event:
         return f"{head}event: {self.kind}\ndata: {json.dumps(value, default=str)}\n\n"
 
 
-def happenings(rows: Iterable[Mapping[str, Any]], notices: Iterable[Any]) -> list[Event]:
+def events_of(rows: Iterable[Mapping[str, Any]], notices: Iterable[Any]) -> list[Event]:
     """What rows of the history and of the notices say."""
     found = [Event("transition", {key: row[key] for key in SENT}, row["id"], _one(row["group_id"]),
                    _one(row["left_group_id"])) for row in rows]

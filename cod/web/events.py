@@ -23,13 +23,13 @@ from cod.flows import views
 from cod.model import Who
 from cod.pool import Pool
 from cod.web.errors import HttpProblem
-from cod.web.event_texts import Event, Following, Groups, happenings, progress
+from cod.web.event_texts import Event, Following, Groups, events_of, progress
 
 PERIOD = 0.5
 KEEPALIVE = 15.0
 CHECKED = 60.0  # seconds after which it is looked whether a client may still see what it saw
 MOST, MOST_OF_ONE = 1000, 40  # streams at once; of one who asks
-AT_ONCE = 500  # rows of one look, of which `happenings.OVERLAP` were looked at before
+AT_ONCE = 500  # rows of one look, of which `events_of.OVERLAP` were looked at before
 BEHIND = 50_000  # transitions
 HELD = 2**18
 SELDOM = 4.0  # seconds
@@ -94,7 +94,7 @@ class Hub:
         rows, written, notices = await self.pool.read(
             views.happened, self._transitions.after(), self._notices.after())
         now = {row["node"]: row for row in written}
-        told = happenings([row for row in rows if self._transitions.is_new(row["id"])],
+        told = events_of([row for row in rows if self._transitions.is_new(row["id"])],
                           [view for view in notices if self._notices.is_new(view.notice.id)])
         told += [progress(row) for name, row in now.items() if self._progress.get(name) != row]
         self._progress = now
@@ -164,7 +164,7 @@ class EventStream:
                 await self._reads
             self._behind = []  # it is in the tables, and read now
             rows, _, notices = await self._hub.pool.read(views.happened, rows_seen.after(), notices_seen.after())
-            found = happenings([row for row in rows if rows_seen.is_new(row["id"])],
+            found = events_of([row for row in rows if rows_seen.is_new(row["id"])],
                                [view for view in notices if notices_seen.is_new(view.notice.id)])
             self._speak("".join(each.text(self.groups) for each in found))
             self._sent = {("transition", row["id"]) for row in rows} | {("notice", view.notice.id) for view in notices}

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from cod.web.changes import links, pattern
-from cod.web.conditions import keyed, twin
+from cod.web.conditions import keyed, resource_get
 from cod.web.openapi_texts import ABOUT, ALWAYS, ERRORS, EXAMPLES, HEADERS, TAGS
 from cod.web.resources import ROUTES
 from cod.web.resources.server import Problem
@@ -99,7 +99,7 @@ def _success(route: Route) -> dict[str, Any]:
 def _headers(route: Route) -> list[dict[str, Any]]:
     names = ["If-None-Match"] if route.method == "GET" else []
     names += ["Idempotency-Key"] if keyed(route) else []
-    names += ["If-Match"] if route.changes and twin(route) is not None else []
+    names += ["If-Match"] if route.changes and resource_get(route) is not None else []
     return [_header(name, HEADERS[name], False) for name in names]
 
 

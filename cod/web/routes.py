@@ -227,7 +227,7 @@ class Route(Generic[N, B, Q, V]):
     before: Callable[[Call[N, B, Q]], Any] | None = None
     dear: bool = False
     quiet: bool = False
-    sketch: Callable[[Call[N, B, Q]], Flow[BaseModel]] | None = None
+    audit_view: Callable[[Call[N, B, Q]], Flow[BaseModel]] | None = None
     makes: str = ""
     action: str = ""
 
@@ -294,13 +294,13 @@ def route(
     body: type[B] | None = None, query: type[Q] | None = None,
     act: Callable[[SignIn, Call[N, B, Q]], Awaitable[V]] | None = None,
     before: Callable[[Call[N, B, Q]], Any] | None = None,
-    sketch: Callable[[Call[N, B, Q]], Flow[BaseModel]] | None = None, **rest: Any,
+    audit_view: Callable[[Call[N, B, Q]], Flow[BaseModel]] | None = None, **rest: Any,
 ) -> Route[N, B, Q, V]:
     """Return a route; see `Route`. `reply`: its model, which has a class method `of`; or a `Shaped`, or a `Worked`.
     Raises ValueError for a path and `names` that do not fit."""
     model: Any = reply if isinstance(reply, type) else getattr(reply, "model", None)
     return Route(method, path, claims, summary, call, getattr(reply, "of", None), getattr(reply, "work", None), model,
-                 names or Names, body, query, act=act, before=before, sketch=sketch, **rest)
+                 names or Names, body, query, act=act, before=before, audit_view=audit_view, **rest)
 
 
 def as_it_is(model: type[R]) -> Shaped[R, R]:

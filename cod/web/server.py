@@ -52,7 +52,7 @@ class Api(http.HTTPFactory):
     def __init__(self, context: Context) -> None:
         super().__init__(timeout=60, reactor=context.reactor)
         self.context = context
-        self.crowd = ConnectionCount(None if context.local or context.proxied else MOST_OF_ONE)
+        self.connections = ConnectionCount(None if context.local or context.proxied else MOST_OF_ONE)
         self.portal = None if context.local else Portal(context, PAGES, ACTIONS)
 
     protocol = Channel  # type: ignore[assignment]

@@ -21,8 +21,9 @@ def main(kind: str, root: str, address: str, port: str) -> None:
     site = Site("bench", "bench.test", (subnet,), images=ImageRules(open=True))
     pool: Any = None  # only static files are asked for
     if kind == "tftp":
-        crowd = TransferLimits(in_all=4096, per_peer=4096)
-        TftpServer(reactor, pool, SiteRef(site), subnet, Path(root), port=int(port), crowd=crowd).startService()
+        limits = TransferLimits(in_all=4096, per_peer=4096)
+        TftpServer(reactor, pool, SiteRef(site), subnet, Path(root), port=int(port),
+                   transfer_limits=limits).startService()
     else:
         limits = Limits(per_peer=4096)
         HttpServer(reactor, pool, SiteRef(site), Path(root), Path(root), [address], int(port),

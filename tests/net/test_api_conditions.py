@@ -14,7 +14,7 @@ import pytest
 
 from cod.flows import replies as flow
 from cod.store.people import replies
-from cod.web.conditions import fits, keyed, tag, tags, twin
+from cod.web.conditions import fits, keyed, resource_get, tag, tags
 from cod.web.resources import ROUTES
 from tests.net.apiserver import ADMIN, Served, add_node
 from tests.net.rawhttp import ask
@@ -120,14 +120,14 @@ def test_every_change_of_a_thing_that_can_be_seen_has_its_twin() -> None:
     shown = {route.path for route in ROUTES if route.method == "GET"}
     for route in ROUTES:
         if route.changes and route.path in shown and "{" in route.path:
-            found = twin(route)
+            found = resource_get(route)
             assert found is not None
             assert found.path == route.path
     verb = next(route for route in ROUTES if route.path == "/vclusters/{name}/extend")
     collection = next(route for route in ROUTES if route.path == "/groups" and route.method == "POST")
-    about = twin(verb)
+    about = resource_get(verb)
     assert about is not None
-    assert (about.method, about.path, twin(collection)) == ("GET", "/vclusters/{name}", None)
+    assert (about.method, about.path, resource_get(collection)) == ("GET", "/vclusters/{name}", None)
 
 
 def test_headers_may_be_any_bytes(served: Served) -> None:

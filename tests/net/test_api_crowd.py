@@ -55,7 +55,7 @@ def test_one_too_many_is_cut_off_and_there_is_room_again_when_one_leaves(
     monkeypatch.setattr(channel, "MOST", 2)
     tls = WebTls(partial(webcert.self_signed, tmp_path / "web", ["127.0.0.1"]))
     with serving(pool, reactor, in_reactor, site, tls=tls) as served:
-        port, crowd = served.server.ports[0], served.server._apis[1].crowd
+        port, crowd = served.server.ports[0], served.server._apis[1].connections
         first, second = (socket.create_connection(("127.0.0.1", port), 60) for _ in range(2))
         until(lambda: crowd._by_peer.total() == 2, "both are counted")
         assert not is_answered(port)

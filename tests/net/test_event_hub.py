@@ -112,7 +112,7 @@ def test_what_happens_while_a_stream_catches_up_is_told_once(site: Site) -> None
 def test_a_look_that_began_before_a_stream_had_caught_up_tells_it_nothing_twice(site: Site) -> None:
     stream, request = site.follow()
     site.happens("n1")
-    late = event_texts.happenings(site.rows(), [])
+    late = event_texts.events_of(site.rows(), [])
     site.hub.leave(stream)
     stream, request = site.follow()  # it reads n1 itself
     stream.hear("".join(each.text(None) for each in late), late)

@@ -163,7 +163,7 @@ def test_options_out_of_range_are_left_out(start: Start) -> None:
 
 
 def test_too_many_transfers_are_refused_and_room_is_made_again(start: Start) -> None:
-    server = start(crowd=TransferLimits(in_all=3, per_peer=2), limits=PATIENT)
+    server = start(transfer_limits=TransferLimits(in_all=3, per_peer=2), limits=PATIENT)
     with client("127.0.0.2") as one, client("127.0.0.2") as other:
         for sock in (other, one):
             sock.sendto(rrq("large"), ("127.0.0.1", server.port))
@@ -244,7 +244,7 @@ def test_an_address_that_never_answers_is_sent_no_more_than_four_times_what_came
 
 
 def test_ten_thousand_bad_datagrams_and_the_next_good_client_gets_its_file(start: Start, tmp_path: Path) -> None:
-    server = start(crowd=TransferLimits(in_all=200, per_peer=200))
+    server = start(transfer_limits=TransferLimits(in_all=200, per_peer=200))
     rng = random.Random(11)
     seeds = [rrq("large", "blksize 1428 windowsize 16"), rrq("x", opcode=2), b"\0\4\0\1", b"\0\5\0\1x\0", b"\0\3\0\1a"]
     with contextlib.ExitStack() as stack:
@@ -302,7 +302,7 @@ def test_secret_only_for_the_bound_address(start: Start, engine: Engine) -> None
 
 
 def test_five_hundred_sessions_at_once(start: Start, root: Path, in_reactor: Any) -> None:
-    server = start(crowd=TransferLimits(per_peer=600))
+    server = start(transfer_limits=TransferLimits(per_peer=600))
     content = LARGE[:60_000]
     (root / "some").write_bytes(content)
     received: dict[int, bytearray] = {}

@@ -64,7 +64,7 @@ def done(tx: Tx, peer: Peer, order_id: str, figures: Mapping[str, float], site: 
 
 
 def failed(tx: Tx, peer: Peer, order_id: str, reason: str, site: Site, now: float) -> Result[None]:
-    """The order cannot be carried out. The node rests at the crossroads, or is set aside."""
+    """The order cannot be carried out. The node rests in the trampoline, or is set aside."""
     node = _current(tx, peer, order_id)
     if node is None or node.state not in _DONE:
         return Result(None)

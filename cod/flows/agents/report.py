@@ -23,7 +23,7 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result[
     a string, the sentence with which the report is refused.
 
     A report is stored in every state. It moves a node only where something waits for it: a new machine is registered, a
-    node at the crossroads is settled. Repeated, it stores the same again and moves nothing.
+    node in the trampoline is settled. Repeated, it stores the same again and moves nothing.
     """
     node = sessions.node_of(tx, peer)
     hardware = identity.read(document)

@@ -19,7 +19,7 @@ SILENCE = 12  # heartbeats after which a warm node without a connection is lost,
 
 
 def run(tx: Tx, site: Site, now: float, started: float = 0.0) -> list[Effect]:
-    """Examine every node that owes something: rested at the crossroads, overdue, or silent in the warm reserve.
+    """Examine every node that owes something: rested in the trampoline, overdue, or silent in the warm reserve.
 
     started  when this server began to listen: until agents have had time to come back to it, no silence is held against
              them, for it was COD that did not hear
@@ -35,7 +35,7 @@ def run(tx: Tx, site: Site, now: float, started: float = 0.0) -> list[Effect]:
 
 def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node, Step]]:
     patience = SILENCE * site.policy.heartbeat
-    for node in sessions.at_crossroads(tx, now - patience):
+    for node in sessions.to_settle(tx, now - patience):
         if lifecycle.rested(node, site.policy, now):
             yield node, lifecycle.settle(node, holding.assignment(tx, node), captures.is_wanted(tx, node.id))
     if now >= started + patience:

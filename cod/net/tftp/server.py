@@ -58,7 +58,7 @@ class TftpServer(SocketService):
 
     def __init__(
         self, reactor: Any, pool: Pool, site: SiteRef, subnet: Subnet, root: Path,
-        clock: Callable[[], float] = time.time, *, port: int = 69, crowd: TransferLimits = USUAL,
+        clock: Callable[[], float] = time.time, *, port: int = 69, transfer_limits: TransferLimits = USUAL,
         limits: tftp.Limits = tftp.DEFAULTS,
     ) -> None:
         super().__init__(reactor, f"tftp {subnet.name}")
@@ -67,7 +67,7 @@ class TftpServer(SocketService):
         self._address = subnet.server
         self._files = BootFiles(root)
         self._docs = BootDocs(pool, site, clock)
-        self._crowd = crowd
+        self._transfer_limits = transfer_limits
         self._limits = limits
         self._credit = self.transfers.credit = tftp.Credit(limits.amplified)
 
@@ -130,7 +130,8 @@ class TftpServer(SocketService):
             return tftp.ACCESS_VIOLATION, "this server is read-only"
         if request.mode not in ("octet", "netascii"):
             return tftp.ILLEGAL, "unknown mode"
-        if len(self.transfers) >= self._crowd.in_all or self.transfers.of_address(peer[0]) >= self._crowd.per_peer:
+        limits = self._transfer_limits
+        if len(self.transfers) >= limits.in_all or self.transfers.of_address(peer[0]) >= limits.per_peer:
             return tftp.NOT_DEFINED, "too many transfers, try again later"
         return None
 

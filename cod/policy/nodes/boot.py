@@ -36,7 +36,7 @@ trampoline: the server was away when the firmware asked, or its boot order chang
 on its way, a power cycle at once, not at the deadline.
 
 A node in *off*, *inactive*, *wipe*, *prime* or *capture* that asks was reset or switched on behind COD's back; it
-goes to the crossroads (event *asked*) and boots the trampoline. An *active* node that asks was power-cycled: it boots
+goes to state *trampoline* (event *asked*) and boots it. An *active* node that asks was power-cycled: it boots
 again and stays active.
 
 Who is answered: machines that COD knows; others only if they ask to network-boot and the site's policy is `discover`. A

@@ -1,7 +1,7 @@
 """Where a node goes next. Pure: rows and rules in, an event with its cause out. `core.transitions.apply` carries it
 out.
 
-`settle` is asked whenever a node stands at the crossroads (state *trampoline*, its agent reporting): after a report, a
+`settle` is asked whenever a node is in state *trampoline* and its agent reports: after a report, a
 wipe, an approval, a rest. `on_trouble` is asked when something went wrong on the way. After trouble a node rests before
 it is settled again (`rested`): a server that is being restarted must not use up a retry budget within a second, and
 with it, node by node, the reserve.
@@ -40,7 +40,7 @@ def settle(node: Node, wanted: Assignment | None, capture: bool = False) -> Step
 
 
 def assign(node: Node, wanted: Assignment) -> Step:
-    """Return what a node does for its holder: one that stands at the crossroads, or was taken from the warm reserve."""
+    """Return what a node does for its holder: one in the trampoline, or taken from the warm reserve."""
     fits = cached_fits(node, wanted)
     if template.parse(wanted.document).diskless is not None:
         if node.disk in (Disk.DIRTY, Disk.CACHED) and not fits:  # no prime is coming that would wipe them
@@ -113,7 +113,7 @@ def on_trouble(node: Node, event: NodeEvent, reason: str, policy: Policy) -> Ste
 
 
 def rest(attempts: int) -> float:
-    """Return seconds that a node stays at the crossroads after so many failures on its way."""
+    """Return seconds that a node stays in the trampoline after so many failures on its way."""
     return min(FIRST_REST * 4 ** (attempts - 1), LONGEST_REST) if attempts else 0.0
 
 

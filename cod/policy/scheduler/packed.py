@@ -16,7 +16,7 @@ class Placed:
     at      ids of the requests that have nodes of a kind
     found   by id, the requests that have a place
     cost    of all that have a place
-    effort  looks that may still be taken, a bound for the rare crowd that asks at the same time
+    effort  looks that may still be taken, a bound for many requests at the same time
     """
 
     def __init__(self, free: Mapping[Kind, int], costs: Callable[[Kind], float], effort: int) -> None:

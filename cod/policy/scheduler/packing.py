@@ -19,7 +19,7 @@ from cod.policy.scheduler.placement import Found, Want
 from cod.policy.scheduler.snapshot import Kind
 
 DEPTH = 2  # how many move one after the other to make room
-EFFORT = 50_000  # looks in one order, a bound for the rare crowd that asks at the same time
+EFFORT = 50_000  # looks in one order, a bound for many requests at the same time
 A_MOVE = 100  # is as much effort as so many looks
 SAVING = 400  # looks for each request that has a place, to make all of them cost less
 

@@ -128,8 +128,8 @@ def silent(tx: Tx, before: float, limit: int = 200) -> list[Node]:
     return [Node(*row) for row in tx.execute(query)]
 
 
-def at_crossroads(tx: Tx, since: float, limit: int = 500) -> list[Node]:
-    """Nodes at the crossroads whose agent has reported on a connection that was held at `since` or later: they can be
+def to_settle(tx: Tx, since: float, limit: int = 500) -> list[Node]:
+    """Nodes in the trampoline whose agent has reported on a connection that was held at `since` or later: they can be
     settled."""
     n = t.nodes.c
     query = (select(*nodes.COLUMNS).join_from(t.nodes, t.sessions)

@@ -90,7 +90,7 @@ nodes = table(
     Column("boot_served_at", Time, comment="in boot: when its final boot decision was served"),
     Column("disk_signature", BigInteger, comment="of the disk that was primed, by which a BIOS boots it; null: none"),
     Index(None, "state", "deadline", "power_wanted"),  # overdue nodes; nodes that are waking
-    # Covers the manager's census, so that counting a hundred thousand nodes never reads their wide rows.
+    # Covers the manager's counts, so that counting a hundred thousand nodes never reads their wide rows.
     Index("ix_nodes_census", "vcluster_id", "released", "state", "type_id", "block_id", "subnet", "disk",
           "cached_template_id", "cached_group_id", "power_driver", "since", "assigned_at"),
     Index(None, "type_id", "state"),

@@ -233,7 +233,7 @@ VCLUSTERS = (
           reply=listed(VclusterList, VclusterReply.of), query=VclusterQuery),
     route("GET", "/vclusters/{name}", see("vcluster"), "Show a vcluster with its nodes",
           lambda a: partial(views.vcluster, name=a.names.name, policy=a.site.policy), reply=_IN_FULL,
-          sketch=lambda a: lambda tx: VclusterReply.of(views.vcluster_alone(tx, a.names.name)), names=Named),
+          audit_view=lambda a: lambda tx: VclusterReply.of(views.vcluster_alone(tx, a.names.name)), names=Named),
     route("GET", "/vclusters/{name}/history", see("vcluster"),
           "List the transitions of nodes while a vcluster held them",
           lambda a: partial(views.vcluster_history, name=a.names.name, page=a.query.page, groups=a.who.groups),
