@@ -20,6 +20,7 @@ SUBNET, PORT = 4.0, 1 / 8  # limits of a subnet and of a switch port, in those o
 KEPT = 0.2  # of each burst, for machines that ask again
 AGAIN = (0.5, 120.0)  # seconds between two messages of a machine that asks again
 REMEMBERED = 20_000  # refused MACs
+COMMITTED = 5.0  # seconds after which a machine that was admitted is a node, unless its registration failed
 MARKS = 4096  # limits that are kept in memory before those that are full again are dropped
 
 _Key = tuple[str, ...]
@@ -35,9 +36,13 @@ class Newcomers:
         self.refused = 0
         self._marks: dict[_Key, float] = {}
         self._waiting: OrderedDict[str, float] = OrderedDict()
+        self._admitted: dict[str, float] = {}
 
     def admits(self, query: DhcpQuery, subnet: str, policy: Policy, now: float) -> bool:
-        """Return whether the newcomer that sent `query` may be registered now, and count it."""
+        """Return whether the newcomer that sent `query` may be registered now, and count it: once, though a transaction
+        that failed is run again."""
+        if now - self._admitted.get(query.mac, -COMMITTED) < COMMITTED:
+            return True
         asked = self._waiting.get(query.mac)
         again = asked is not None and AGAIN[0] <= now - asked <= AGAIN[1]
         marks: dict[_Key, float] = {}
@@ -50,6 +55,9 @@ class Newcomers:
                 return False
             marks[key] = after
         self._waiting.pop(query.mac, None)
+        self._admitted[query.mac] = now
+        if len(self._admitted) > MARKS:
+            self._admitted = {mac: at for mac, at in self._admitted.items() if now - at < COMMITTED}
         self._marks |= marks
         if len(self._marks) > MARKS:
             self._marks = {key: mark for key, mark in self._marks.items() if mark > now}
