@@ -72,15 +72,17 @@ class Story:
             image = data.path(f"build/images/{name}.img")
             self._stage.cod("image", "add", name, str(image), "--wait")
             self._stage.cod("template", "add", str(data.path(f"images/{name}.xml")))
-        self._timeline.say(f"Somebody presses {len(MACHINES)} power buttons: "
-                           + ", ".join(f"{m.name} ({m.firmware.upper()}, {m.nics[0].model})" for m in MACHINES))
+        say(f"Somebody presses {len(MACHINES)} power buttons: "
+            + ", ".join(f"{m.name} ({m.firmware.upper()}, {m.nics[0].model})" for m in MACHINES))
         for machine in MACHINES:
             control.power(LAB, machine.name, "on")
         self._wait("all machines idle in the warm reserve", BOOT_LIMIT,
-                   lambda: self._in_state("inactive") == len(MACHINES))
+                   lambda: [node["state"] for node in self._api.every("/nodes")].count("inactive") == len(MACHINES))
         first = self._vcluster("web", 2, "hello-a")
         moved = self._release_one("web", first)
-        second = self._second("lab", "hello-b", moved)
+        second = self._vcluster("lab", 2, "hello-b")
+        if moved not in [node["name"] for node in second]:
+            raise StageError(f"lab did not get {moved}")
         return [self._members("web", [member for member in first if member["name"] != moved]),
                 self._members("lab", second)]
 
@@ -122,32 +124,20 @@ class Story:
             raise StageError(f"{machine} had nothing on its disks before the release: the wipe would prove nothing")
         self._stage.cod("vcluster", "release", name, leaving["hostname"])
         self._wait("the released node is wiped and back in the reserve", BOOT_LIMIT,
-                   lambda: self._node(leaving["name"])["state"] == "inactive")
+                   lambda: self._api.get(f"/nodes/{leaving['name']}")["state"] == "inactive")
         left = [disk for disk in disks if not is_zero(disk)]
         if left:
             raise StageError(f"{left[0]} is not empty after the wipe")
         self._timeline.say(f"Every byte of {machine}'s disks reads back as zero", "green")
         return str(leaving["name"])
 
-    def _second(self, name: str, template: str, moved: str) -> list[Any]:
-        found = self._vcluster(name, 2, template)
-        if moved not in [node["name"] for node in found]:
-            raise StageError(f"{name} did not get {moved}")
-        return found
-
     def _members(self, name: str, found: list[Any]) -> dict[str, Any]:
         return {"name": name, "members": [
             {"node": self._stage.machines[node["boot_mac"]]["name"], "hostname": node["hostname"],
              "address": node["address"], "template": node["template"]} for node in found]}
 
-    def _node(self, name: str) -> Any:
-        return self._api.get(f"/nodes/{name}")
-
     def _nodes(self, vcluster: str) -> list[Any]:
         return list(self._api.get(f"/vclusters/{vcluster}")["nodes"])
-
-    def _in_state(self, state: str) -> int:
-        return len([node for node in self._api.every("/nodes") if node["state"] == state])
 
     def _wait(self, what: str, seconds: float, true: Callable[[], bool]) -> None:
         until = time.monotonic() + seconds

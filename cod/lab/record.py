@@ -19,10 +19,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from cod.lab.processes import Process
 from cod.lab.spec import LabSpec, as_dict, from_dict
@@ -86,13 +84,10 @@ def load(name: str) -> Record:
     except ValueError as error:
         raise Refused("conflict", f"the record of lab {name!r} cannot be read: {error}", "name") from None
     nodes = {node: Process(**process) for node, process in document["nodes"].items()}
-    return Record(from_dict(document["spec"]), document["accel"], _process(document["daemon"]), nodes)
+    daemon = Process(**document["daemon"]) if document["daemon"] else None
+    return Record(from_dict(document["spec"]), document["accel"], daemon, nodes)
 
 
 def names() -> list[str]:
     """Return every lab that has a folder."""
     return sorted(path.name for path in root().iterdir() if path.is_dir()) if root().is_dir() else []
-
-
-def _process(document: Mapping[str, Any] | None) -> Process | None:
-    return Process(**document) if document else None

@@ -75,14 +75,10 @@ def _key(tx: Any, request: int) -> str:
 
 
 def _release(body: b.ReleaseNodes, peer: VcmPeer, site: Site, now: float) -> Any:
-    cause = f"its VCM gave it back{f': {_line(body.reason)}' if body.reason else ''}"
+    reason = " ".join(body.reason.split())[:200]  # what a peer says must not look like several lines
+    cause = f"its VCM gave it back: {reason}" if reason else "its VCM gave it back"
     return partial(vclusters.release, name=peer.vcluster, nodes_=[one.node for one in body.nodes], passing_over=True,
                    cause=cause, site=site, now=now, actor=peer.actor), lambda _: b.Done()
-
-
-def _line(text: str) -> str:
-    """What a peer says must not look like several lines."""
-    return " ".join(text.split())[:200]
 
 
 def _reclaim_answer(body: b.ReclaimAnswer, peer: VcmPeer, site: Site, now: float) -> Any:

@@ -20,6 +20,7 @@ _FACTORS: dict[str, dict[str, float]] = {  # kind of attribute -> unit -> how ma
     MHZ: _CLOCKS,
     RATE: _RATES,
 }
+_EXAMPLES = {MIB: " or 4GiB", BYTES: " or 20GB", MHZ: " or 2.4GHz", RATE: " or 10Gb/s"}
 COUNTED = frozenset({*_FACTORS, NUMBER})
 
 
@@ -42,7 +43,7 @@ def complaint(text: str, kind: str | None) -> str:
     if match is None:
         if re.match(r"[0-9]{16}", text):
             return f"{_short(text)} is too large: a number has at most 15 digits before its point"
-        return f"{_short(text)} is no number such as 4096{_example(kind)}"
+        return f"{_short(text)} is no number such as 4096{_EXAMPLES.get(kind or '', '')}"
     if kind is None:
         return ""
     units = _FACTORS.get(kind, {})
@@ -63,10 +64,6 @@ def readable(text: str, kind: str | None) -> str:
         unit = next((unit for unit in ("TB", "GB", "MB") if number >= _SIZES[unit]), "B")
         return f"{number / _SIZES[unit]:.6g} {unit}"
     return f"{text} {kind}"
-
-
-def _example(kind: str | None) -> str:
-    return {MIB: " or 4GiB", BYTES: " or 20GB", MHZ: " or 2.4GHz", RATE: " or 10Gb/s"}.get(kind or "", "")
 
 
 def _short(text: str) -> str:
