@@ -18,7 +18,7 @@ from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups
 from cod.store.scheduler import node_counts, reclaims, reservations, vclusters
-from cod.store.scheduler.node_counts import Kind
+from cod.store.scheduler.node_counts import NodeKindRow
 
 
 def takeable(tx: Tx, vcluster: Vcluster, request: Request, count: int, now: float, *, open_: int = 0) -> int:
@@ -34,7 +34,8 @@ def takeable(tx: Tx, vcluster: Vcluster, request: Request, count: int, now: floa
     return preemption.takeable(holder, count, request.priority, request.vcluster_id, now, open_=open_)
 
 
-def victims(tx: Tx, vcluster: Vcluster, kind: Kind, count: int, many: bool, policy: Policy, now: float) -> list[Node]:
+def victims(tx: Tx, vcluster: Vcluster, kind: NodeKindRow, count: int, many: bool, policy: Policy,
+            now: float) -> list[Node]:
     """Return the nodes that go, locked: of those of the kind that are outside their inertia and not leaving already.
 
     many  the site has more than one subnet

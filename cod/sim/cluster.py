@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from cod.model import Group, Policy, RequestTuple
 from cod.policy.scheduler import preemption
-from cod.policy.scheduler.snapshot import Allocation, Cache, Holder, Kind, PendingRequest
+from cod.policy.scheduler.snapshot import Allocation, Cache, Holder, NodeKind, PendingRequest
 from cod.sim.scenario import records as sc
 from cod.states import Disk, NodeState, RequestState, VclusterState
 
@@ -17,7 +17,7 @@ from cod.states import Disk, NodeState, RequestState, VclusterState
 class FreeKey(NamedTuple):
     """What makes free nodes a lot."""
 
-    kind: Kind
+    kind: NodeKind
     readiness: int
     cache: Cache | None
     reserved: int
@@ -26,7 +26,7 @@ class FreeKey(NamedTuple):
 class IncomingKey(NamedTuple):
     """What makes nodes on their way back alike."""
 
-    kind: Kind
+    kind: NodeKind
     reserved: int
     waking: bool
 
@@ -38,7 +38,7 @@ class Machine:
                  "kind", "name", "random", "reclaim", "released", "request_id", "reserved", "since", "spec", "state",
                  "template_id", "waking")
 
-    def __init__(self, number: int, spec: sc.Type, kind: Kind, random: Random) -> None:
+    def __init__(self, number: int, spec: sc.Type, kind: NodeKind, random: Random) -> None:
         self.id, self.name, self.spec, self.kind, self.random = number, f"{spec.name}-{number}", spec, kind, random
         self.state, self.since, self.generation, self.attempts = NodeState.INACTIVE, 0.0, 0, 0
         self.disk: Disk = Disk.CLEAN
@@ -124,9 +124,9 @@ class Cluster:
 
     def _holdings(self, policy: Policy, now: float) -> tuple[tuple[Allocation, ...], float]:
         inertia = preemption.inertia(self.group.priority, policy)
-        count: Counter[Kind] = Counter()
-        mobile: Counter[Kind] = Counter()
-        until: dict[Kind, float] = {}
+        count: Counter[NodeKind] = Counter()
+        mobile: Counter[NodeKind] = Counter()
+        until: dict[NodeKind, float] = {}
         for machine in self.held:
             count[machine.kind] += 1
             end = (machine.assigned_at or 0.0) + inertia
@@ -171,6 +171,6 @@ class Reclaim:
     id: int
     cluster: Cluster
     request: ClusterRequest
-    kind: Kind
+    kind: NodeKind
     deadline: float
     open: int

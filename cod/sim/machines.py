@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from cod.model import Energy, NodeType
 from cod.policy.scheduler import energy as power
-from cod.policy.scheduler.snapshot import COLD, WARM, FreeNodes, IncomingNodes, Kind
+from cod.policy.scheduler.snapshot import COLD, WARM, FreeNodes, IncomingNodes, NodeKind
 from cod.sim.clock import Clock
 from cod.sim.cluster import FreeKey, IncomingKey, Machine
 from cod.sim.randomness import stream
@@ -46,10 +46,10 @@ class MachinePool:
             for size in spec.blocks:
                 block += 1
                 for _ in range(size):
-                    self._add(spec, Kind(number, block, ""), seed)
+                    self._add(spec, NodeKind(number, block, ""), seed)
         self.site = dict(Counter(machine.kind.type for machine in self.machines))
 
-    def _add(self, spec: sc.Type, kind: Kind, seed: int) -> None:
+    def _add(self, spec: sc.Type, kind: NodeKind, seed: int) -> None:
         number = len(self.machines) + 1
         machine = Machine(number, spec, kind, stream(seed, "machine", number))
         self.machines.append(machine)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from cod.model import Policy
 from cod.policy.hardware.match import satisfies
-from cod.policy.scheduler.snapshot import FreeNodes, Grant, Kind, PendingRequest, Plan, Preempt, Snapshot
+from cod.policy.scheduler.snapshot import FreeNodes, Grant, NodeKind, PendingRequest, Plan, Preempt, Snapshot
 
 
 def broken(seen: Snapshot, planned: Plan, policy: Policy, now: float) -> list[str]:
@@ -50,7 +50,7 @@ def _whole(grant: Grant, wish: PendingRequest) -> Iterator[str]:
 
 def _fitting(grant: Grant, wish: PendingRequest, seen: Snapshot) -> Iterator[str]:
     """Constraints are met: attributes, blocks, reservations, templates."""
-    blocks: dict[int, set[Kind]] = defaultdict(set)
+    blocks: dict[int, set[NodeKind]] = defaultdict(set)
     for share in grant.shares:
         one, lot = wish.tuples[share.position], share.lot
         blocks[share.position].add(lot.kind)
@@ -71,7 +71,7 @@ def _takes(seen: Snapshot, planned: Plan) -> Iterator[str]:
     wishes = {wish.id: wish for wish in seen.wishes}
     mobile = {(one.vcluster_id, one.kind): one.mobile for one in seen.holdings}
     by_holder: Counter[int] = Counter()
-    by_holding: Counter[tuple[int, Kind]] = Counter()
+    by_holding: Counter[tuple[int, NodeKind]] = Counter()
     for take in planned.takes:
         by_holder[take.vcluster_id] += take.count
         by_holding[take.vcluster_id, take.kind] += take.count
@@ -123,9 +123,9 @@ def _no_more_than_short(seen: Snapshot, planned: Plan, wishes: Mapping[int, Pend
             yield f"request {request}: {count} are taken, {there} are there or on their way, {wanted} wanted"
 
 
-def _open(seen: Snapshot, planned: Plan) -> dict[int, Counter[Kind]]:
+def _open(seen: Snapshot, planned: Plan) -> dict[int, Counter[NodeKind]]:
     """Return what is being taken for each request when the plan is carried out, by kind."""
-    open_: dict[int, Counter[Kind]] = defaultdict(Counter)
+    open_: dict[int, Counter[NodeKind]] = defaultdict(Counter)
     for take in planned.takes:
         open_[take.request_id][take.kind] += take.count
     left = {ease.reclaim_id: ease.left for ease in planned.eases}
@@ -135,9 +135,9 @@ def _open(seen: Snapshot, planned: Plan) -> dict[int, Counter[Kind]]:
     return open_
 
 
-def _had(seen: Snapshot) -> Counter[tuple[Kind, int]]:
+def _had(seen: Snapshot) -> Counter[tuple[NodeKind, int]]:
     """Return what is free or on its way, by kind and whom it is reserved for."""
-    had: Counter[tuple[Kind, int]] = Counter()
+    had: Counter[tuple[NodeKind, int]] = Counter()
     for lot in seen.lots:
         had[lot.kind, lot.reserved] += lot.count
     for coming in seen.coming:
@@ -145,7 +145,7 @@ def _had(seen: Snapshot) -> Counter[tuple[Kind, int]]:
     return had
 
 
-def _would_do(kind: Kind, wish: PendingRequest, seen: Snapshot) -> bool:
+def _would_do(kind: NodeKind, wish: PendingRequest, seen: Snapshot) -> bool:
     return kind.subnet in ("", wish.subnet) and any(
         not satisfies(one.attributes, seen.types[kind.type].attributes) for one in wish.tuples)
 

@@ -43,8 +43,8 @@ class Manager(Service):
         self._server, self._clock, self._effects = server, clock, effects
         self._claim: plan.Claim | None = None
         self._pulse: object = None
-        self._seen: plan.Seen | None = None
-        self._still: plan.Still | None = None
+        self._seen: plan.Observed | None = None
+        self._still: plan.NoChange | None = None
         self._aside: dict[int, float] = {}  # requests that are left out of plans, and until when
         self._next_pass = 0.0
         self._started = self._calm_at = 0.0

@@ -67,7 +67,7 @@ SETTLING = 20  # passes after which a world ought to have come to rest
 
 
 CLOCK = itertools.count()
-Rest = tuple[flow.Seen, flow.Still]
+Rest = tuple[flow.Observed, flow.NoChange]
 
 
 def one_pass(engine: Engine, before: Rest | None = None) -> tuple[Pass, Rest | None]:

@@ -24,7 +24,7 @@ from scipy.sparse import lil_array
 from cod.model import NodeType, Policy, RequestTuple
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.feasibility import Feasibility
-from cod.policy.scheduler.snapshot import WARM, Decision, FreeNodes, Kind, PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import WARM, Decision, FreeNodes, NodeKind, PendingRequest, Snapshot
 
 POLICY = Policy()
 MEMORY = (1, 2, 4, 8)  # GiB
@@ -63,7 +63,7 @@ def random_site(load: Load, dice: random.Random) -> Snapshot:
             types[number] = NodeType(
                 number, f"m{memory}n{nics}", "", f'<node><memory mib="{memory * 1024}"/>' + "<nic/>" * nics + "</node>",
                 float(memory * nics), 0.0)
-    lots = [FreeNodes(Kind(number, block, ""), WARM, dice.randint(2, 12))
+    lots = [FreeNodes(NodeKind(number, block, ""), WARM, dice.randint(2, 12))
             for number in types for block in range(1, load.blocks + 1)]
     free = sum(lot.count for lot in lots)
     wishes: list[PendingRequest] = []
@@ -103,12 +103,13 @@ class Program:
     def __init__(self, seen: Snapshot) -> None:
         self._seen = seen
         fitting = Feasibility(seen)
-        self.columns: list[tuple[PendingRequest, int, Kind | None, int]] = [(wish, -1, None, 0) for wish in seen.wishes]
+        self.columns: list[tuple[PendingRequest, int, NodeKind | None, int]] = [(wish, -1, None,
+                                                                                 0) for wish in seen.wishes]
         for wish in seen.wishes:
             for position, one in enumerate(wish.tuples):
                 for kind in fitting.fit(one, wish.subnet).kinds:
                     self.columns.append((wish, position, kind, 1 if wish.may_spread else one.count))
-        self._free = Counter[Kind]()
+        self._free = Counter[NodeKind]()
         for lot in seen.lots:
             self._free[lot.kind] += lot.count
         count = len(seen.wishes)

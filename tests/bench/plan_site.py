@@ -27,7 +27,7 @@ from cod.policy.scheduler.snapshot import (
     FreeNodes,
     Holder,
     IncomingNodes,
-    Kind,
+    NodeKind,
     OpenReclaim,
     PendingRequest,
     Plan,
@@ -42,7 +42,7 @@ POLICY, ENERGY = Policy(), Energy()
 def synthetic(nodes: int, requests: int, seed: int = 1) -> Snapshot:
     """A site of that size."""
     dice = random.Random(seed)
-    kinds = [Kind(number, block, "") for number in range(1, TYPES + 1) for block in range(1, BLOCKS + 1)]
+    kinds = [NodeKind(number, block, "") for number in range(1, TYPES + 1) for block in range(1, BLOCKS + 1)]
     each = nodes // len(kinds)
     lots = [lot for kind in kinds for lot in _lots(kind, each * 20 // 100, dice)]
     coming = [IncomingNodes(kind, each * 5 // 100 + 1) for kind in kinds]
@@ -70,7 +70,7 @@ def _template(number: int) -> str:
             f'<when><cpu><cores min="{number}"/></cpu></when></image></template>')
 
 
-def _lots(kind: Kind, nodes: int, dice: random.Random) -> Iterator[FreeNodes]:
+def _lots(kind: NodeKind, nodes: int, dice: random.Random) -> Iterator[FreeNodes]:
     alike = Counter[tuple[int, Cache | None]]()
     for _ in range(nodes):
         cached = Cache(dice.randint(1, TEMPLATES), dice.randint(1, 20))
@@ -78,7 +78,7 @@ def _lots(kind: Kind, nodes: int, dice: random.Random) -> Iterator[FreeNodes]:
     return (FreeNodes(kind, readiness, count, cache) for (readiness, cache), count in alike.items())
 
 
-def _holdings(kind: Kind, nodes: int, dice: random.Random) -> Iterator[Allocation]:
+def _holdings(kind: NodeKind, nodes: int, dice: random.Random) -> Iterator[Allocation]:
     for vcluster in dice.sample(range(1, VCLUSTERS + 1), 12):
         count = min(nodes, max(1, nodes // 12))
         if count:
@@ -109,12 +109,12 @@ def after(seen: Snapshot, done: Plan) -> Snapshot:
     gone = {grant.request_id for grant in done.grants} | {no.request_id for no in done.noes if no.final}
     told = {no.request_id: no.sentence for no in done.noes}
     given = Counter[FreeNodes]()
-    held = {wish.id: Counter[Kind]() for wish in seen.wishes}
+    held = {wish.id: Counter[NodeKind]() for wish in seen.wishes}
     for grant in done.grants:
         for share in grant.shares:
             given[share.lot] += share.count
             held[grant.request_id][share.lot.kind] += share.count
-    lost = Counter[tuple[int, Kind]]()
+    lost = Counter[tuple[int, NodeKind]]()
     for take in done.takes:
         lost[take.vcluster_id, take.kind] += take.count
     leaving = Counter[int]()

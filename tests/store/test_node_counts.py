@@ -15,7 +15,7 @@ from cod.flows.scheduler import explain
 from cod.flows.scheduler import plan as flow
 from cod.model import Policy, Refused, Site
 from cod.policy.scheduler.preemption import assigned_by
-from cod.policy.scheduler.snapshot import COLD, WARM, Cache, Kind, Snapshot
+from cod.policy.scheduler.snapshot import COLD, WARM, Cache, NodeKind, Snapshot
 from cod.states import Disk
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -60,7 +60,7 @@ def by_hand(tx: Tx, idle_since: float) -> Counter[Any]:
         awake = node.state == "inactive"
         if node.vcluster_id is None and not node.released and (awake or node.power_driver != "none"):
             cache = Cache(node.cached_template_id or 0, node.cached_group_id or 0) if node.disk == "cached" else None
-            kind = Kind(node.type_id or 0, node.block_id or 0, "")
+            kind = NodeKind(node.type_id or 0, node.block_id or 0, "")
             key = kind, WARM if awake else COLD, cache, kept.get(node.id, 0)
             found["count", key] += 1
             found["idle", key] += awake and node.power_driver != "none" and node.since <= idle_since
@@ -85,13 +85,13 @@ def test_coming_and_held_nodes_are_what_counting_by_hand_gives(tx: Tx, mixed: Si
     for node in nodes.every(tx, ["trampoline", "wipe", "capture"]):
         if node.vcluster_id is None:
             clean = node.state == "trampoline" and not node.released and node.disk != "dirty"
-            coming[Kind(node.type_id or 0, node.block_id or 0, ""), kept.get(node.id, 0), clean] += 1
+            coming[NodeKind(node.type_id or 0, node.block_id or 0, ""), kept.get(node.id, 0), clean] += 1
     seen = flow.snapshot(tx, mixed, 12.0)
     assert {(one.kind, one.reserved, one.waking): one.count for one in seen.coming} == coming
     held: Counter[Any] = Counter()
     for node in nodes.every(tx):
         if node.vcluster_id is not None:
-            key = node.vcluster_id, Kind(node.type_id or 0, node.block_id or 0, "")
+            key = node.vcluster_id, NodeKind(node.type_id or 0, node.block_id or 0, "")
             held["count", key] += 1
             held["mobile", key] += (node.assigned_at or 0.0) + 10.0 <= 12.0 and node.id not in kept
     for holding in seen.holdings:
@@ -142,7 +142,7 @@ def test_subnets_count_where_there_are_several(tx: Tx, site: Site) -> None:
 
     assert subnets(flow.snapshot(tx, site, 1.0)) == [("", 3)]
     assert subnets(flow.snapshot(tx, two, 1.0)) == [("", 1), ("far", 1), ("lab", 1)]
-    kind = node_counts.Kind(next(iter(flow.snapshot(tx, site, 1.0).types)), 0, "far")
+    kind = node_counts.NodeKindRow(next(iter(flow.snapshot(tx, site, 1.0).types)), 0, "far")
     key = node_counts.FreeKey("inactive", kind, None, None, 0)
     assert [node.name for node in node_counts.pick_free(tx, key, 1, True)] == ["node1"]
     assert node_counts.by_subnet(tx) == {"lab": 1, "far": 1}

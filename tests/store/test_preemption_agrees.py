@@ -16,7 +16,7 @@ from cod.flows.scheduler import plan as flow
 from cod.model import Group, Policy, RequestTuple, Vcluster
 from cod.policy.scheduler import leases
 from cod.policy.scheduler.preemption import Candidates, inertia
-from cod.policy.scheduler.snapshot import Kind, Preempt, Snapshot
+from cod.policy.scheduler.snapshot import NodeKind, Preempt, Snapshot
 from cod.sim import apply_plan as sim_plan
 from cod.sim.cluster import Cluster, ClusterRequest, Machine
 from cod.sim.cluster import Reclaim as SimReclaim
@@ -76,7 +76,7 @@ class Site:
         self.request = requests.add(tx, vcluster_id=self.vclusters[self.own].id, kind="grow", priority=priority,
                                     tuples=wanted, now=NOW)
         other = requests.add(tx, vcluster_id=self.vclusters[0].id, kind="grow", priority=9, tuples=wanted, now=NOW)
-        self.kinds: set[Kind] = set()
+        self.kinds: set[NodeKind] = set()
         for number, one in enumerate(losers):
             for member in one.members:
                 self._member(number, member, one.priority, other.id, template)
@@ -93,7 +93,7 @@ class Site:
         vcluster, cluster = self.vclusters[number], self.sim[number]
         node = add_node(self.tx, 1 + sum(len(each.held) for each in self.sim), "active", one.mib,
                         vcluster_id=vcluster.id, assigned_at=NOW - one.age, template_id=template)
-        kind = Kind(node.type_id or 0, 0, "")
+        kind = NodeKind(node.type_id or 0, 0, "")
         self.kinds.add(kind)
         machine = Machine(node.id, SimpleNamespace(name="thin"), kind, None)  # type: ignore[arg-type]
         machine.assigned_at, machine.state, machine.name = node.assigned_at, nodes.NodeState.ACTIVE, node.name
@@ -113,7 +113,7 @@ def _simulated(vcluster: Vcluster, group: Group) -> Cluster:
                    drain_until=vcluster.drain_until)
 
 
-def planner(site: Site, seen: Snapshot, number: int, kind: Kind) -> int:
+def planner(site: Site, seen: Snapshot, number: int, kind: NodeKind) -> int:
     """How many nodes the planner would take from one vcluster."""
     lenders = Candidates(seen, NOW)
     holder = site.vclusters[number].id
@@ -122,7 +122,7 @@ def planner(site: Site, seen: Snapshot, number: int, kind: Kind) -> int:
     return lenders.able(kind, holder)
 
 
-def taken(site: Site, number: int, kind: Kind, count: int) -> list[str] | None:
+def taken(site: Site, number: int, kind: NodeKind, count: int) -> list[str] | None:
     """The nodes that the act takes when it is run; None when it finds that it may not. Nothing of it stays."""
     claim = flow.hold(site.tx, "a", NOW, 10.0)
     assert claim is not None
@@ -138,7 +138,7 @@ def taken(site: Site, number: int, kind: Kind, count: int) -> list[str] | None:
         return None
 
 
-def simulated(site: Site, number: int, kind: Kind, count: int) -> list[str] | None:
+def simulated(site: Site, number: int, kind: NodeKind, count: int) -> list[str] | None:
     """The same in the simulator."""
     request = ClusterRequest(1, site.sim[site.own], "grow", 1, NOW)
     request.wish = replace(request.as_pending(), priority=site.request.priority)
@@ -174,7 +174,7 @@ def test_all_agree_who_may_lose_how_many_nodes(losers: list[Loser], own: int, pr
             for kind in site.kinds:
                 most = planner(site, seen, number, kind)
                 event(f"may lose {most}")
-                chosen = preemption.victims(tx, vcluster, node_counts.Kind(*kind), 100, False, POLICY, NOW)
+                chosen = preemption.victims(tx, vcluster, node_counts.NodeKindRow(*kind), 100, False, POLICY, NOW)
                 assert preemption.takeable(tx, vcluster, site.request, len(chosen), NOW) == most
                 if most:
                     both = taken(site, number, kind, most), simulated(site, number, kind, most)

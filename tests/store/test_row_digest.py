@@ -47,7 +47,7 @@ def one_of(tx: Tx, name: str) -> int:
     return found
 
 
-def bare(seen: flow.Seen) -> pass_rows.Scene:
+def bare(seen: flow.Observed) -> pass_rows.PassRows:
     """All of a scene that a plan is made of."""
     return seen.scene._replace(digests=pass_rows.Digests(()))
 
@@ -129,8 +129,8 @@ def test_every_few_minutes_all_is_read_whatever_digests_say(engine: Engine) -> N
     before = in_tx(engine, flow.look, SITE, NOW, in_tx(engine, flow.look, SITE, NOW)).scene
     stale = before._replace(live=before.live[1:], pending=before.pending[1:], held=before.held[1:])
 
-    def read(now: float) -> pass_rows.Scene:
-        found: pass_rows.Scene = in_tx(engine, pass_rows.read, BY, many=False, idle_since=NOW, now=now,
+    def read(now: float) -> pass_rows.PassRows:
+        found: pass_rows.PassRows = in_tx(engine, pass_rows.read, BY, many=False, idle_since=NOW, now=now,
                                    before=stale)
         return found
 
@@ -151,7 +151,7 @@ def test_rows_that_are_alike_do_not_cancel_each_other(engine: Engine) -> None:
         for number, state in ((first, "active"), (second, "boot")):
             tx.execute(update(t.nodes).where(n.id == number).values(**alike, state=state, assigned_at=NOW - 100))
         tx.execute(update(t.nodes).where(n.id.not_in([first, second])).values(assigned_at=NOW - 9e3))
-    before: flow.Seen | None = None
+    before: flow.Observed | None = None
     for _ in range(3):
         before = in_tx(engine, flow.look, site, NOW, before)
     assert before is not None

@@ -14,7 +14,7 @@ from tests.bench.pass_world import NOW, SITE, Size, ask, fill
 from tests.store.manager_world import furnish, in_tx, run_pass
 
 
-def resting(engine: Engine, site: Site) -> flow.Still:
+def resting(engine: Engine, site: Site) -> flow.NoChange:
     """One vcluster of two nodes, granted at 1, outside its inertia; a request that waits for a third."""
     in_tx(engine, furnish, 2)
     in_tx(engine, owner_flows.create, name="one", size=2, template="debian", group="site", site=site, now=1.0)
@@ -26,7 +26,7 @@ def resting(engine: Engine, site: Site) -> flow.Still:
     return flow.still(seen, site, 501.0)
 
 
-def lasts(engine: Engine, rest: flow.Still, site: Site, now: float) -> bool:
+def lasts(engine: Engine, rest: flow.NoChange, site: Site, now: float) -> bool:
     return rest.lasts(in_tx(engine, flow.snapshot, site, now), site, now)
 
 

@@ -19,7 +19,7 @@ from cod.policy.scheduler.snapshot import (
     FreeNodes,
     Holder,
     IncomingNodes,
-    Kind,
+    NodeKind,
     OpenReclaim,
     PendingRequest,
     Snapshot,
@@ -43,14 +43,14 @@ NOW = 1000.0
 POLICY = Policy(age_step=10.0)
 
 
-def kind(type_id: int = SMALL, block: int = 0, subnet: str = "") -> Kind:
+def kind(type_id: int = SMALL, block: int = 0, subnet: str = "") -> NodeKind:
     """Nodes of a type, in a block."""
-    return Kind(type_id, block, subnet)
+    return NodeKind(type_id, block, subnet)
 
 
-def lot(count: int, where: Kind | int = SMALL, readiness: int = WARM, **columns: Any) -> FreeNodes:
+def lot(count: int, where: NodeKind | int = SMALL, readiness: int = WARM, **columns: Any) -> FreeNodes:
     """Free nodes."""
-    return FreeNodes(where if isinstance(where, Kind) else kind(where), readiness, count, **columns)
+    return FreeNodes(where if isinstance(where, NodeKind) else kind(where), readiness, count, **columns)
 
 
 def wish(number: int, *counts: int | RequestTuple, **columns: Any) -> PendingRequest:
@@ -213,7 +213,7 @@ def _given(seen: Snapshot, where: FreeNodes, count: int, wanted: PendingRequest,
                    holdings=list(held.values()))
 
 
-def _taken(seen: Snapshot, vcluster_id: int, where: Kind, count: int) -> Snapshot:
+def _taken(seen: Snapshot, vcluster_id: int, where: NodeKind, count: int) -> Snapshot:
     holdings = [replace(one, mobile=one.mobile - count) if (one.vcluster_id, one.kind) == (vcluster_id, where) else one
                 for one in seen.holdings]
     loser = seen.holders[vcluster_id]
@@ -226,9 +226,9 @@ def granted(done: Decision) -> list[int]:
     return [grant.request_id for grant in done.grants]
 
 
-def nodes_of(done: Decision, request_id: int) -> Counter[Kind]:
+def nodes_of(done: Decision, request_id: int) -> Counter[NodeKind]:
     """How many nodes of which kind are granted to a request."""
-    nodes: Counter[Kind] = Counter()
+    nodes: Counter[NodeKind] = Counter()
     for grant in done.grants:
         for share in grant.shares if grant.request_id == request_id else ():
             nodes[share.lot.kind] += share.count

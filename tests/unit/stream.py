@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from cod.model import Policy
 from cod.policy.scheduler.allocate import decide
-from cod.policy.scheduler.snapshot import Allocation, Decision, FreeNodes, Holder, Kind, PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import Allocation, Decision, FreeNodes, Holder, NodeKind, PendingRequest, Snapshot
 from tests.unit.policy_sites import SMALL, kind, site, wish
 
 STEP = 60.0
@@ -40,7 +40,7 @@ class Stream:
     waits: dict[int, float] = field(default_factory=dict)
     used: float = 0.0
     _pending: dict[int, PendingRequest] = field(default_factory=dict)
-    _running: dict[int, tuple[float, float, Counter[Kind]]] = field(default_factory=dict)
+    _running: dict[int, tuple[float, float, Counter[NodeKind]]] = field(default_factory=dict)
 
     def run(self, until: float) -> Iterator[tuple[Snapshot, Decision]]:
         """Each minute's site, and what is decided."""
@@ -56,7 +56,7 @@ class Stream:
             for grant in done.grants:
                 job = coming[grant.request_id]
                 self.waits[grant.request_id] = self.now - job.at
-                held: Counter[Kind] = Counter()
+                held: Counter[NodeKind] = Counter()
                 for share in grant.shares:
                     held[share.lot.kind] += share.count
                 self._running[grant.request_id] = self.now + job.lease, self.now + job.runs, held

@@ -19,7 +19,7 @@ from cod.policy.scheduler.snapshot import (
     Decision,
     FreeNodes,
     IncomingNodes,
-    Kind,
+    NodeKind,
     OpenReclaim,
     Preempt,
     PreemptLess,
@@ -416,7 +416,7 @@ def test_there_is_room_for_many_tuples(count: int) -> None:
 
 def test_a_puzzle_without_a_short_answer_is_given_up() -> None:
     """30 tuples of 3 into 29 blocks of 5: there are more ways than anybody can try, and none that works."""
-    lots = [FreeNodes(Kind(SMALL, block, ""), WARM, 5) for block in range(1, 30)]
+    lots = [FreeNodes(NodeKind(SMALL, block, ""), WARM, 5) for block in range(1, 30)]
     seen: Snapshot = site(lots=lots, wishes=[wish(1, *[3] * 30)])
     assert codes(decide(seen, POLICY, NOW)) == {1: "busy"}
 

@@ -18,7 +18,7 @@ from cod.policy.hardware.match import satisfies
 from cod.policy.scheduler import feasibility, inventory, leases, placement, preemption, priority, reasons
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.plan import plan
-from cod.policy.scheduler.snapshot import Cache, Decision, FreeNodes, Holder, Kind, PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import Cache, Decision, FreeNodes, Holder, NodeKind, PendingRequest, Snapshot
 from tests.unit.policy_sites import NOW, POLICY, TEMPLATES, TYPES, carried_out, codes, granted, lot, shuffled, snapshots
 
 Property = Callable[[Snapshot], None]
@@ -60,10 +60,10 @@ def nothing_protected_is_taken(seen: Snapshot) -> None:
     """Only from strictly lower priority, outside inertia, down to the creation size, and not where a lease is over."""
     done = decide(seen, POLICY, NOW)
     wishes = {one.id: one for one in seen.wishes}
-    mobile: Counter[tuple[int, Kind]] = Counter()
+    mobile: Counter[tuple[int, NodeKind]] = Counter()
     for holding in seen.holdings:
         mobile[holding.vcluster_id, holding.kind] += holding.mobile
-    taken: Counter[tuple[int, Kind]] = Counter()
+    taken: Counter[tuple[int, NodeKind]] = Counter()
     lost: Counter[int] = Counter()
     for take in done.takes:
         loser = seen.holders[take.vcluster_id]
@@ -123,15 +123,15 @@ def no_more_than_short_goes_on_being_taken(seen: Snapshot) -> None:
                 assert taken.total() == wanted.tuples[0].count - there
 
 
-def _would_do(where: Kind, wanted: PendingRequest) -> bool:
+def _would_do(where: NodeKind, wanted: PendingRequest) -> bool:
     one = wanted.tuples[0]
     return (not feasibility.lacking(one.attributes, TEMPLATES[one.template_id], TYPES[where.type].attributes)
             and where.subnet in ("", wanted.subnet))
 
 
-def _still_taken(seen: Snapshot, done: Decision, wanted: PendingRequest) -> Counter[Kind]:
+def _still_taken(seen: Snapshot, done: Decision, wanted: PendingRequest) -> Counter[NodeKind]:
     """What is being taken for a request when the decision is carried out."""
-    taken: Counter[Kind] = Counter()
+    taken: Counter[NodeKind] = Counter()
     for take in done.takes:
         taken[take.kind] += take.count
     by_id = {one.id: one for one in seen.reclaims}
@@ -144,7 +144,7 @@ def _still_taken(seen: Snapshot, done: Decision, wanted: PendingRequest) -> Coun
     return +taken
 
 
-def _to_be_had(seen: Snapshot, where: Kind, wanted: PendingRequest) -> int:
+def _to_be_had(seen: Snapshot, where: NodeKind, wanted: PendingRequest) -> int:
     mine = (0, wanted.id)
     there = sum(one.count for one in seen.lots if one.kind == where and one.reserved in mine)
     there += sum(one.count for one in seen.coming if one.kind == where and one.reserved in mine)
@@ -186,7 +186,7 @@ def who_comes_later_changes_nothing(seen: Snapshot) -> None:
 def only_the_impossible_is_rejected(seen: Snapshot) -> None:
     """Just that which is not granted where the whole site is free, and those set aside are wherever they help."""
     done = decide(seen, POLICY, NOW)
-    sizes: Counter[Kind] = Counter()
+    sizes: Counter[NodeKind] = Counter()
     for part in (*seen.lots, *seen.coming, *seen.holdings):
         sizes[part.kind] += part.count
     aside = Counter(seen.site)
@@ -194,7 +194,7 @@ def only_the_impossible_is_rejected(seen: Snapshot) -> None:
         aside[where.type] -= count
     # Wherever nodes that are set aside come back, it is to a block of their type, or to none.
     homes = [Counter({one: aside[one.type] for one in kinds}) for kinds in itertools.product(*(
-        [one for one in {*sizes, Kind(type_id, 0, "")} if one.type == type_id] for type_id in TYPES))]
+        [one for one in {*sizes, NodeKind(type_id, 0, "")} if one.type == type_id] for type_id in TYPES))]
     for wanted in seen.wishes:
         holder = seen.holders.get(wanted.vcluster_id)
         if codes(done).get(wanted.id) == "now" or wanted.own or (holder and leases.over(holder, NOW)):

@@ -22,7 +22,7 @@ from cod.policy.scheduler.snapshot import (
     FreeNodes,
     Hold,
     IncomingNodes,
-    Kind,
+    NodeKind,
     PendingRequest,
     Snapshot,
 )
@@ -269,9 +269,9 @@ def pressed(seen: Snapshot) -> Snapshot:
 PRESSED = properties.CONTENDED.map(pressed)
 
 
-def free_of(seen: Snapshot, done: Decision) -> Counter[Kind]:
+def free_of(seen: Snapshot, done: Decision) -> Counter[NodeKind]:
     """Unreserved free nodes that are neither granted nor kept."""
-    left: Counter[Kind] = Counter()
+    left: Counter[NodeKind] = Counter()
     for one in seen.lots:
         left[one.kind] += one.count * (not one.reserved)
     for lot_, count in done.kept.items():
@@ -286,7 +286,7 @@ def never_more_is_held_than_is_short(seen: Snapshot) -> None:
     """Nor more than there is; for those that may, and have waited long."""
     done = decide(seen, SOME, NOW)
     left, wishes = free_of(seen, done), {one.id: one for one in seen.wishes}
-    held: Counter[tuple[int, Kind]] = Counter()
+    held: Counter[tuple[int, NodeKind]] = Counter()
     for one in done.holds:
         assert one.free <= left[one.kind]
         assert one.coming <= sum(way.count for way in seen.coming if not way.reserved and way.kind == one.kind) + sum(

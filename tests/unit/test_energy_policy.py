@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cod.model import Energy, NodeType
 from cod.policy.scheduler.energy import CLASSES, marks, power_changes, wake_deadline, watts
-from cod.policy.scheduler.snapshot import COLD, WARM, Cache, FreeNodes, IncomingNodes, Kind, PowerChange, Snapshot
+from cod.policy.scheduler.snapshot import COLD, WARM, Cache, FreeNodes, IncomingNodes, NodeKind, PowerChange, Snapshot
 from cod.states import NODE_RULES, NodeState
 
 SITE = Energy(manage=True, warm_low=2, warm_high=4)
@@ -30,7 +30,7 @@ TYPES = {number: node_type(number) for number in (1, 2, 3)}
 
 
 def lot(readiness: int, count: int, type_id: int = 1, block: int = 0, **columns: object) -> FreeNodes:
-    made = FreeNodes(Kind(type_id, block, ""), readiness, count)
+    made = FreeNodes(NodeKind(type_id, block, ""), readiness, count)
     return replace(made, **columns)  # type: ignore[arg-type]
 
 
@@ -63,12 +63,12 @@ def test_the_sentence_says_which_mark() -> None:
 
 
 def test_waking_nodes_count_for_the_low_mark_and_others_on_their_way_do_not() -> None:
-    kind = Kind(1, 0, "")
+    kind = NodeKind(1, 0, "")
     assert done(site(lot(COLD, 9), coming=(IncomingNodes(kind, 2, waking=True),))) == []
     assert done(site(lot(COLD, 9), coming=(IncomingNodes(kind, 1, waking=True),))) == [(False, 1, 0, 1)]
     assert done(site(lot(COLD, 9), coming=(IncomingNodes(kind, 2),))) == [(False, 1, 0, 2)]
     assert done(site(lot(COLD, 9), coming=(IncomingNodes(kind, 2, reserved=7, waking=True),))) == [(False, 1, 0, 2)]
-    assert done(site(lot(COLD, 9), coming=(IncomingNodes(Kind(2, 0, ""), 2, waking=True),))) == [(False, 1, 0, 2)]
+    assert done(site(lot(COLD, 9), coming=(IncomingNodes(NodeKind(2, 0, ""), 2, waking=True),))) == [(False, 1, 0, 2)]
 
 
 def test_above_the_high_mark_idle_nodes_fall_asleep_down_to_it() -> None:
@@ -136,7 +136,7 @@ def test_no_type_wakes_and_sleeps_at_once() -> None:
     cold = lot(COLD, 3, block=1)
     warm = lot(WARM, 9, idle=9)
     assert done(site(warm, cold), {cold: 2}) == [(False, 1, 1, 2)]
-    waking = (IncomingNodes(Kind(1, 1, ""), 2, waking=True),)
+    waking = (IncomingNodes(NodeKind(1, 1, ""), 2, waking=True),)
     assert done(site(warm, coming=waking)) == []
     assert done(site(warm, lot(WARM, 9, 2, idle=9), coming=waking)) == [(True, 2, 0, 5)], "other types may sleep"
 
@@ -204,12 +204,12 @@ def worlds(draw: st.DrawFn) -> tuple[Snapshot, dict[FreeNodes, int], dict[FreeNo
     for type_id, block, readiness, cache, reserved in keys:
         count = draw(st.integers(1, 25))
         idle = draw(st.integers(0, count)) if readiness == WARM else 0
-        one = FreeNodes(Kind(type_id, block, ""), readiness, count, cache, reserved, idle)
+        one = FreeNodes(NodeKind(type_id, block, ""), readiness, count, cache, reserved, idle)
         lots.append(one)
         granted[one] = draw(st.sampled_from((0, 0, count // 2, count)))
         kept[one] = draw(st.sampled_from((0, 0, (count - granted[one]) // 2, count - granted[one])))
     coming = draw(st.lists(st.builds(
-        IncomingNodes, st.builds(Kind, st.integers(1, 3), st.integers(0, 1), st.just("")), st.integers(1, 5),
+        IncomingNodes, st.builds(NodeKind, st.integers(1, 3), st.integers(0, 1), st.just("")), st.integers(1, 5),
         st.sampled_from((0, 4)), st.booleans()), unique_by=lambda each: (each.kind, each.reserved, each.waking),
         max_size=draw(st.sampled_from((0, 4)))))
     low = draw(counts)
@@ -224,13 +224,13 @@ def applied(snapshot: Snapshot, kept: Mapping[FreeNodes, int], granted: Mapping[
             planned: tuple[PowerChange, ...]
             ) -> tuple[Snapshot, dict[FreeNodes, int]]:
     """The site, and what requests still keep, once the plan and its grants are carried out and nothing else happens."""
-    left: Counter[tuple[Kind, int, Cache | None, int]] = Counter()
-    idle: Counter[tuple[Kind, int, Cache | None, int]] = Counter()
+    left: Counter[tuple[NodeKind, int, Cache | None, int]] = Counter()
+    idle: Counter[tuple[NodeKind, int, Cache | None, int]] = Counter()
     held = Counter({_key(one): count for one, count in kept.items()})
     for one in snapshot.lots:
         left[_key(one)] = one.count - granted.get(one, 0)
         idle[_key(one)] = min(one.idle, left[_key(one)])
-    waking: Counter[tuple[Kind, int]] = Counter()
+    waking: Counter[tuple[NodeKind, int]] = Counter()
     for change in planned:
         kind, _, cache, reserved = key = _key(change.lot)
         left[key] -= change.count
@@ -248,7 +248,7 @@ def applied(snapshot: Snapshot, kept: Mapping[FreeNodes, int], granted: Mapping[
     return replace(snapshot, lots=list(lots.values()), coming=coming), {one: held[key] for key, one in lots.items()}
 
 
-def _key(one: FreeNodes) -> tuple[Kind, int, Cache | None, int]:
+def _key(one: FreeNodes) -> tuple[NodeKind, int, Cache | None, int]:
     return one.kind, one.readiness, one.cache, one.reserved
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from cod.policy.scheduler.allocate import decide
-from cod.policy.scheduler.snapshot import FreeNodes, Kind
+from cod.policy.scheduler.snapshot import FreeNodes, NodeKind
 from tests.bench.oracle import LOADS, POLICY, Load, Program, Tally, cost, random_site
 from tests.unit.policy_sites import SMALL, kind, site, wish
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow  # together with its like more than the quick run 
 
 def test_the_optimum_of_a_site_that_one_can_count() -> None:
     """Three blocks of 4, 3 and 2: of 4, 3, 3 and 2 nodes three can be had, or four if one may be spread."""
-    lots = [FreeNodes(Kind(SMALL, block, ""), 0, count) for block, count in ((1, 4), (2, 3), (3, 2))]
+    lots = [FreeNodes(NodeKind(SMALL, block, ""), 0, count) for block, count in ((1, 4), (2, 3), (3, 2))]
     wishes = [wish(number, count) for number, count in ((1, 4), (2, 3), (3, 3), (4, 2))]
     seen = site(lots=lots, wishes=wishes, site={SMALL: 12})
     assert (Program(seen).most(), Program(seen).cheapest(3)) == (3, 8.0)

@@ -16,7 +16,7 @@ from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.packed import Placed
 from cod.policy.scheduler.packing import pack
 from cod.policy.scheduler.placement import Found, Want
-from cod.policy.scheduler.snapshot import FreeNodes, Kind, PendingRequest
+from cod.policy.scheduler.snapshot import FreeNodes, NodeKind, PendingRequest
 from tests.unit.policy_sites import BIG, BIG_ONLY, SMALL, UEFI, kind, lot, site, wish
 
 ONE, TWO, THREE = (kind(SMALL, block) for block in (1, 2, 3))
@@ -30,11 +30,11 @@ def wants(lots: Iterable[FreeNodes], *wishes: PendingRequest) -> list[Want]:
     return [Want(one, tuple(fitting.fit(each, one.subnet) for each in one.tuples)) for one in wishes]
 
 
-def cost_of(one: Kind) -> float:
+def cost_of(one: NodeKind) -> float:
     return {SMALL: 1.0, BIG: 5.0, UEFI: 1.0}[one.type]
 
 
-def seated(room: Mapping[Kind, int], *seats: tuple[int, Kind], effort: int = PLENTY, **columns: Any) -> Placed:
+def seated(room: Mapping[NodeKind, int], *seats: tuple[int, NodeKind], effort: int = PLENTY, **columns: Any) -> Placed:
     """Requests 1, 2, … of so many nodes each in that kind; `room`: nodes of each kind in all."""
     asked = wants([lot(count, one) for one, count in room.items()],
                   *(wish(number, count, **columns) for number, (count, _) in enumerate(seats, 1)))
@@ -44,7 +44,7 @@ def seated(room: Mapping[Kind, int], *seats: tuple[int, Kind], effort: int = PLE
     return placed
 
 
-def where(placed: Placed) -> dict[int, list[dict[Kind, int]]]:
+def where(placed: Placed) -> dict[int, list[dict[NodeKind, int]]]:
     return {one: [dict(place) for place in found.places] for one, (_, found) in sorted(placed.found.items())}
 
 
@@ -175,10 +175,10 @@ def test_there_is_an_end_to_it() -> None:
 # ---------------------------------------------------------------- any site
 
 KINDS = [ONE, TWO, THREE, DEAR, kind(BIG, 8), kind(UEFI, 1)]
-Property = Callable[[Mapping[Kind, int], Sequence[Want]], None]
+Property = Callable[[Mapping[NodeKind, int], Sequence[Want]], None]
 
 
-def any_site(dice: random.Random) -> tuple[dict[Kind, int], list[Want]]:
+def any_site(dice: random.Random) -> tuple[dict[NodeKind, int], list[Want]]:
     """Some blocks, and requests for about as many nodes as they have."""
     room = {one: dice.randint(1, 9) for one in dice.sample(KINDS, dice.randint(2, len(KINDS)))}
     wishes: list[PendingRequest] = []
@@ -191,20 +191,20 @@ def any_site(dice: random.Random) -> tuple[dict[Kind, int], list[Want]]:
     return room, wants([lot(count, one) for one, count in room.items()], *wishes)
 
 
-def packed_in_order(room: Mapping[Kind, int], asked: Sequence[Want]) -> Placed:
+def packed_in_order(room: Mapping[NodeKind, int], asked: Sequence[Want]) -> Placed:
     placed = Placed(room, cost_of, 5000)
     for want in asked:
         placed.put(want)
     return placed
 
 
-def nobody_gets_less(room: Mapping[Kind, int], asked: Sequence[Want]) -> None:
+def nobody_gets_less(room: Mapping[NodeKind, int], asked: Sequence[Want]) -> None:
     """Each that had a place has one that would do, whole, in one kind for each tuple; nothing is given out twice."""
     placed = packed_in_order(room, asked)
     served = set(placed.found)
     rebalance.save(placed)
     assert set(placed.found) == served
-    used: Counter[Kind] = Counter()
+    used: Counter[NodeKind] = Counter()
     for want, found in placed.found.values():
         for one, fit, place in zip(want.wish.tuples, want.fits, found.places, strict=True):
             assert sum(place.values()) == one.count
@@ -215,7 +215,7 @@ def nobody_gets_less(room: Mapping[Kind, int], asked: Sequence[Want]) -> None:
     assert placed.free == {one: count - used[one] for one, count in room.items()}
 
 
-def it_never_costs_more(room: Mapping[Kind, int], asked: Sequence[Want]) -> None:
+def it_never_costs_more(room: Mapping[NodeKind, int], asked: Sequence[Want]) -> None:
     placed = packed_in_order(room, asked)
     before = placed.cost
     rebalance.save(placed)
@@ -224,12 +224,12 @@ def it_never_costs_more(room: Mapping[Kind, int], asked: Sequence[Want]) -> None
                                             for place in found.places for one, count in place.items()))
 
 
-def nothing_is_left_to_move(room: Mapping[Kind, int], asked: Sequence[Want]) -> None:
+def nothing_is_left_to_move(room: Mapping[NodeKind, int], asked: Sequence[Want]) -> None:
     """No request alone could move to a cheaper kind, and no two could change places for less."""
     placed = packed_in_order(room, asked)
     rebalance.save(placed)
-    alone: list[tuple[Want, Kind, int]] = [(want, *next(iter(found.places[0].items())))
-                                           for want, found in placed.found.values() if want.alone]
+    alone: list[tuple[Want, NodeKind, int]] = [(want, *next(iter(found.places[0].items())))
+                                               for want, found in placed.found.values() if want.alone]
     for want, have, count in alone:
         assert not any(cost_of(one) < cost_of(have) and placed.free[one] >= count for one in want.fits[0].kinds)
     for (first, dear, many), (second, cheap, few) in itertools.permutations(alone, 2):
@@ -238,7 +238,7 @@ def nothing_is_left_to_move(room: Mapping[Kind, int], asked: Sequence[Want]) -> 
             assert placed.free[cheap] + few < many
 
 
-def packing_serves_as_many_as_one_after_the_other(room: Mapping[Kind, int], asked: Sequence[Want]) -> None:
+def packing_serves_as_many_as_one_after_the_other(room: Mapping[NodeKind, int], asked: Sequence[Want]) -> None:
     assert len(pack(asked, room, cost_of)) >= len(packed_in_order(room, asked).found)
 
 
@@ -264,14 +264,14 @@ def _overfull(parts: Sequence[rebalance.TuplePart], room: int) -> list[rebalance
 
 
 def _loses_a_part(shift: Any) -> Any:
-    def shifted(placed: Placed, part: rebalance.TuplePart, new: Kind) -> None:
+    def shifted(placed: Placed, part: rebalance.TuplePart, new: NodeKind) -> None:
         shift(placed, part, new)
         want, found = placed.found[part.request_id]
         placed.move(want, Found([{new: part.nodes} for _ in found.places]))
     return shifted
 
 
-def _forgets(placed: Placed, part: rebalance.TuplePart, better: Kind) -> bool:
+def _forgets(placed: Placed, part: rebalance.TuplePart, better: NodeKind) -> bool:
     for one in placed.at[better] - {part.request_id}:
         placed.move(placed.found[one][0], None)
     rebalance._shift(placed, part, better)

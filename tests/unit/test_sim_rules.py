@@ -16,7 +16,7 @@ from cod.policy.scheduler.snapshot import (
     Grant,
     Holder,
     IncomingNodes,
-    Kind,
+    NodeKind,
     OpenReclaim,
     PendingRequest,
     Plan,
@@ -32,7 +32,7 @@ from cod.sim.run import Simulation
 from cod.sim.scenario.tables import load, read
 
 NOW = 1000.0
-HERE, THERE, BIG = Kind(1, 1, ""), Kind(1, 2, ""), Kind(2, 3, "")
+HERE, THERE, BIG = NodeKind(1, 1, ""), NodeKind(1, 2, ""), NodeKind(2, 3, "")
 FREE, ASLEEP, ROOMY = FreeNodes(HERE, WARM, 3, idle=1), FreeNodes(THERE, COLD, 2), FreeNodes(BIG, WARM, 2)
 KEPT = FreeNodes(HERE, WARM, 1, reserved=77)
 TAKING = OpenReclaim(1, 5, 1, HERE, 1, 1200.0)
@@ -61,7 +61,7 @@ def granted(*shares: tuple[FreeNodes, int], number: int = 1) -> Plan:
     return Plan(grants=(Grant(number, tuple(Share(0, 4, lot, count) for lot, count in shares)),))
 
 
-def taken(vcluster: int, kind: Kind, count: int, number: int = 1) -> Plan:
+def taken(vcluster: int, kind: NodeKind, count: int, number: int = 1) -> Plan:
     return Plan(takes=(Preempt(number, vcluster, kind, count),))
 
 
@@ -99,8 +99,9 @@ def test_what_is_as_promised(snapshot: Snapshot, planned: Plan) -> None:
     (seen(), granted((FREE, 1), (ASLEEP, 1)), "tuple 0 comes from 2 blocks"),
     (seen(wish(attributes=ROOM)), granted((FREE, 2)), "which lack what it wants"),
     (seen(wish(count=1)), granted((KEPT, 1)), "reserved for request 77"),
-    (seen(wish(subnet="a"), lots=(FreeNodes(Kind(1, 1, "b"), WARM, 2),)), granted((FreeNodes(Kind(1, 1, "b"), WARM, 2),
-                                                                                   2)),
+    (seen(wish(subnet="a"), lots=(FreeNodes(NodeKind(1, 1, "b"), WARM, 2),)), granted((FreeNodes(NodeKind(1, 1, "b"),
+                                                                                                 WARM, 2),
+                                                                                       2)),
      "nodes on b, its addresses are on a"),
     (seen(), Plan(grants=(Grant(1, (Share(0, 9, FREE, 2),)),)), "template 9 in place of 4"),
     (seen(), Plan(grants=granted((FREE, 2)).grants, noes=(Refusal(1, "busy", ""),)), "decided about twice"),

@@ -118,7 +118,7 @@ def _seats(tx: Tx, shares: Sequence[Share], site: Site) -> list[tuple[Node, Shar
 def _key(lot: FreeNodes) -> node_counts.FreeKey:
     template, group = lot.cache or (None, None)
     state = NodeState.INACTIVE if lot.readiness == WARM else NodeState.OFF
-    return node_counts.FreeKey(state, node_counts.Kind(*lot.kind), template, group, lot.reserved)
+    return node_counts.FreeKey(state, node_counts.NodeKindRow(*lot.kind), template, group, lot.reserved)
 
 
 def _set_going(
@@ -175,7 +175,7 @@ def take(tx: Tx, *, taken: Preempt, claim: Claim, site: Site, now: float) -> Res
         return Result(0)
     if preemption.takeable(tx, vcluster, request, taken.count, now) < taken.count:
         raise nodes.Changed(f"vcluster {vcluster.name} has not {taken.count} nodes to spare any more")
-    key, many = node_counts.Kind(*kind), len(site.subnets) > 1
+    key, many = node_counts.NodeKindRow(*kind), len(site.subnets) > 1
     chosen = preemption.victims(tx, vcluster, key, taken.count, many, site.policy, now)
     if len(chosen) < taken.count:
         raise nodes.Changed(f"vcluster {vcluster.name} has not {taken.count} such nodes outside their inertia any more")
@@ -226,7 +226,7 @@ def _seized(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, site: Site, now: float
     count = preemption.takeable(tx, vcluster, request, left, now, open_=left)
     goes = leases.victims(reclaims.chosen(tx, reclaim), count)
     if len(goes) < count:
-        kind = node_counts.Kind(reclaim.type_id, reclaim.block_id or 0, reclaim.subnet)
+        kind = node_counts.NodeKindRow(reclaim.type_id, reclaim.block_id or 0, reclaim.subnet)
         goes += preemption.victims(tx, vcluster, kind, count - len(goes), len(site.subnets) > 1, site.policy, now)
     return goes
 

@@ -23,7 +23,7 @@ from cod.store.images import templates
 from cod.store.nodes import nodes
 from cod.store.people import groups as group_rows
 from cod.store.scheduler import node_counts, reservations, vclusters
-from cod.store.scheduler.pass_rows import Scene
+from cod.store.scheduler.pass_rows import PassRows
 
 Groups = frozenset[int] | None
 OTHERS = whatif.OTHERS
@@ -40,7 +40,8 @@ class Why:
     remedies: tuple[whatif.Remedy, ...] = ()
 
 
-def waits(tx: Tx, *, request_id: int, scene: Scene, snapshot: Snapshot, site: Site, groups: Groups, now: float) -> Why:
+def waits(tx: Tx, *, request_id: int, scene: PassRows, snapshot: Snapshot, site: Site, groups: Groups,
+          now: float) -> Why:
     """Return why a request waits (`policy.scheduler.explain`); one that does not wait is explained by its state and
     reason.
 
@@ -75,7 +76,7 @@ def _remedies(tx: Tx, request: Request, snapshot: Snapshot, site: Site) -> tuple
     return whatif.remedies(seen, wish, _room(None if request.kind == "create" else vcluster, site))
 
 
-def _hidden(scene: Scene, groups: Groups) -> set[int]:
+def _hidden(scene: PassRows, groups: Groups) -> set[int]:
     return set() if groups is None else {one.id for one in scene.live if one.group_id not in groups}
 
 
@@ -118,7 +119,7 @@ class Match:
 
 
 def match_(
-    tx: Tx, *, asked: Asked, scene: Scene, snapshot: Snapshot, site: Site, groups: Groups, now: float
+    tx: Tx, *, asked: Asked, scene: PassRows, snapshot: Snapshot, site: Site, groups: Groups, now: float
 ) -> Match:
     """Return what the next pass would make of it, were it asked for now. Raises `Refused` where it could not be asked
     for."""

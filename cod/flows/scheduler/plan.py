@@ -22,7 +22,7 @@ from cod.policy.scheduler.snapshot import (
     FreeNodes,
     Holder,
     IncomingNodes,
-    Kind,
+    NodeKind,
     OpenReclaim,
     PendingRequest,
     Plan,
@@ -33,7 +33,7 @@ from cod.store import claims
 from cod.store.engine import Tx
 from cod.store.nodes import blocks
 from cod.store.scheduler import node_counts, pass_rows, vclusters
-from cod.store.scheduler.pass_rows import Scene
+from cod.store.scheduler.pass_rows import PassRows
 
 give_up = claims.give_up
 pulse = pass_rows.pulse
@@ -49,23 +49,23 @@ def hold(tx: Tx, owner: str, now: float, seconds: float, held: Claim | None = No
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Observed:
     """What a pass has read, as rows and, by the rules of that moment, as the planner sees it."""
 
-    scene: Scene
+    scene: PassRows
     site: Snapshot
     rules: Policy
 
 
-def look(tx: Tx, site: Site, now: float, before: Seen | None = None) -> Seen:
+def look(tx: Tx, site: Site, now: float, before: Observed | None = None) -> Observed:
     """The site now. `before`: what was seen last; what has not changed since is the same object."""
     many = len(site.subnets) > 1
     by = node_counts.AssignedBy(*preemption.assigned_by(site.policy, now))
     read = pass_rows.read(tx, by, many=many, idle_since=now - site.energy.idle_time, now=now,
                           before=before.scene if before else None)
     if before is None or before.rules != site.policy or before.scene._replace(digests=read.digests) != read:
-        return Seen(read, _snapshot(read, many, site.policy), site.policy)
-    return before if before.scene.digests == read.digests else Seen(read, before.site, site.policy)
+        return Observed(read, _snapshot(read, many, site.policy), site.policy)
+    return before if before.scene.digests == read.digests else Observed(read, before.site, site.policy)
 
 
 def snapshot(tx: Tx, site: Site, now: float) -> Snapshot:
@@ -73,19 +73,19 @@ def snapshot(tx: Tx, site: Site, now: float) -> Snapshot:
     return look(tx, site, now).site
 
 
-def _snapshot(read: Scene, many: bool, rules: Policy) -> Snapshot:
+def _snapshot(read: PassRows, many: bool, rules: Policy) -> Snapshot:
     inertia = {each.id: preemption.inertia(read.priorities[each.group_id], rules) for each in read.live}
     return Snapshot(
         types={kind.id: kind for kind in read.types},
         lots=[_lot(one) for one in read.free],
-        coming=[IncomingNodes(Kind(*kind), count, request_id, waking)
+        coming=[IncomingNodes(NodeKind(*kind), count, request_id, waking)
                 for (kind, request_id, waking), count in read.coming.items()],
-        holdings=[Allocation(one.vcluster_id, Kind(*one.kind), one.nodes, one.mobile,
+        holdings=[Allocation(one.vcluster_id, NodeKind(*one.kind), one.nodes, one.mobile,
                              None if one.first_later is None else one.first_later + inertia[one.vcluster_id])
                   for one in read.held],
         holders=_holders(read),
         reclaims=[OpenReclaim(one.id, one.vcluster_id, one.request_id,
-                              Kind(one.type_id, one.block_id or 0, one.subnet), one.count - one.given, one.deadline)
+                              NodeKind(one.type_id, one.block_id or 0, one.subnet), one.count - one.given, one.deadline)
                   for one in read.reclaims],
         site=read.site,
         wishes=_wishes(read, many),
@@ -98,11 +98,12 @@ def _snapshot(read: Scene, many: bool, rules: Policy) -> Snapshot:
 def _lot(one: node_counts.Free) -> FreeNodes:
     key = one.key
     cache = None if key.template is None or key.group is None else Cache(key.template, key.group)
-    return FreeNodes(Kind(*key.kind), WARM if key.state == NodeState.INACTIVE else COLD, one.nodes, cache, key.reserved,
+    return FreeNodes(NodeKind(*key.kind), WARM if key.state == NodeState.INACTIVE else COLD, one.nodes, cache,
+                     key.reserved,
                      one.idle)
 
 
-def _holders(read: Scene) -> dict[int, Holder]:
+def _holders(read: PassRows) -> dict[int, Holder]:
     nodes: Counter[int] = Counter()
     leaving: Counter[int] = Counter()
     for one in read.held:
@@ -114,7 +115,7 @@ def _holders(read: Scene) -> dict[int, Holder]:
             for each in read.live if each.state != VclusterState.RELEASING}
 
 
-def _wishes(read: Scene, many: bool) -> list[PendingRequest]:
+def _wishes(read: PassRows, many: bool) -> list[PendingRequest]:
     live = {one.id: one for one in read.live}
     own: defaultdict[int, Counter[int]] = defaultdict(Counter)
     for one in read.held:
@@ -159,7 +160,7 @@ def due(seen: Snapshot, site: Site, now: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Still:
+class NoChange:
     """A pass that found nothing to do: until `until`, one that sees the same by the same rules need not plan."""
 
     seen: Snapshot
@@ -172,9 +173,9 @@ class Still:
         return now < self.until and (site.policy, site.energy, seen) == (self.policy, self.energy, self.seen)
 
 
-def still(seen: Snapshot, site: Site, now: float) -> Still:
+def still(seen: Snapshot, site: Site, now: float) -> NoChange:
     """The plan for what was seen at `now` was empty. The time plays a part in plans by what `due` knows, no other."""
-    return Still(seen, site.policy, site.energy, due(seen, site, now))
+    return NoChange(seen, site.policy, site.energy, due(seen, site, now))
 
 
 # ---------------------------------------------------------------- for people
@@ -265,7 +266,8 @@ class _Names:
     def _of_lease(self, kind: str, one: int, about: str) -> Planned:
         return Planned(kind, self._vclusters[one], nodes=self._held.get(one, 0), about=about)
 
-    def _line(self, name: str, kind: Kind, count: int, vcluster: str, request_id: int | None, about: str) -> Planned:
+    def _line(self, name: str, kind: NodeKind, count: int, vcluster: str, request_id: int | None,
+              about: str) -> Planned:
         return Planned(name, vcluster, request_id, count, self._types[kind.type], self._blocks.get(kind.block, ""),
                        kind.subnet, about)
 

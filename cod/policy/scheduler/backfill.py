@@ -24,7 +24,7 @@ from cod.policy.scheduler.inventory import Inventory
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.placement import Found, Want
 from cod.policy.scheduler.preemption import Candidates
-from cod.policy.scheduler.snapshot import Hold, Kind, PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import Hold, NodeKind, PendingRequest, Snapshot
 from cod.policy.scheduler.spread import Demand, Exhausted, fill, whole
 
 NEVER = float("inf")
@@ -58,9 +58,9 @@ class Backfill:
         self._snapshot, self._policy, self._now = snapshot, policy, now
         self._stock, self._lenders = stock, lenders
         self._types: set[int] = set()
-        self._ends: dict[Kind, list[tuple[float, int, int]]] | None = None
-        self._later: dict[Kind, list[tuple[float, int, int]]] = defaultdict(list)
-        self._lost: Counter[tuple[int, Kind]] = Counter()
+        self._ends: dict[NodeKind, list[tuple[float, int, int]]] | None = None
+        self._later: dict[NodeKind, list[tuple[float, int, int]]] = defaultdict(list)
+        self._lost: Counter[tuple[int, NodeKind]] = Counter()
         self._made: list[Hold] = []
         self._vain: set[tuple[object, ...]] = set()
 
@@ -104,12 +104,12 @@ class Backfill:
                 self._lenders.lend(kind, lent, level, wish.vcluster_id)
         return True
 
-    def _find(self, want: Want, level: int | None) -> tuple[Mapping[Kind, _Room], Counter[Kind] | None]:
+    def _find(self, want: Want, level: int | None) -> tuple[Mapping[NodeKind, _Room], Counter[NodeKind] | None]:
         """What it could have, and where, and what of that it would use. `level`: see `_room`."""
         rooms = {kind: self._room(kind, want.wish, level) for fit in set(want.fits) for kind in fit.kinds}
         return rooms, self._spread(want, rooms) if want.wish.may_spread else self._whole(want, rooms)
 
-    def _can_lend(self, wish: PendingRequest, needs: Mapping[Kind, int]) -> bool:
+    def _can_lend(self, wish: PendingRequest, needs: Mapping[NodeKind, int]) -> bool:
         """Can all that is counted on be taken together? One vcluster may lose so many, of whichever kind."""
         level, soon, loans = self._level(wish), self._stock.soon_for(wish.id), []
         if level is None:
@@ -124,7 +124,7 @@ class Backfill:
     def _level(self, wish: PendingRequest) -> int | None:
         return max(self._lenders.levels(wish.priority), default=None)
 
-    def _room(self, kind: Kind, wish: PendingRequest, level: int | None) -> _Room:
+    def _room(self, kind: NodeKind, wish: PendingRequest, level: int | None) -> _Room:
         """Its own vcluster's nodes it cannot get; those that can be taken for it, from priorities up to `level`, count
         once. None: nothing is to be taken."""
         loans = 0 if level is None else self._lenders.most(kind, level, wish.vcluster_id)
@@ -138,11 +138,11 @@ class Backfill:
                  if holder != wish.vcluster_id and time < NEVER]
         return _Room(self._stock.soon_for(wish.id)[kind] + loans, tuple(sorted(ends)))
 
-    def _returns(self) -> Mapping[Kind, list[tuple[float, int, int]]]:
+    def _returns(self) -> Mapping[NodeKind, list[tuple[float, int, int]]]:
         """(when, from which vcluster, how many) come back to each kind: made when it is first needed."""
         if self._ends is None:
             self._ends = defaultdict(list)
-            leaving: Counter[tuple[int, Kind]] = Counter()
+            leaving: Counter[tuple[int, NodeKind]] = Counter()
             for reclaim in self._snapshot.reclaims:
                 leaving[reclaim.vcluster_id, reclaim.kind] += reclaim.open
             for holding in self._snapshot.holdings:
@@ -154,25 +154,25 @@ class Backfill:
 
     # ------------------------------------------------------------ where
 
-    def _whole(self, want: Want, rooms: Mapping[Kind, _Room]) -> Counter[Kind] | None:
+    def _whole(self, want: Want, rooms: Mapping[NodeKind, _Room]) -> Counter[NodeKind] | None:
         """Each tuple where it can be served first."""
         try:
             kinds = whole([Demand(one.count, self._soonest(one.count, fit, rooms)) for one, fit in zip(
                 want.wish.tuples, want.fits, strict=True)], {kind: room.all for kind, room in rooms.items()})
         except Exhausted:
             return None
-        needs: Counter[Kind] = Counter()
+        needs: Counter[NodeKind] = Counter()
         for kind, one in zip(kinds or (), want.wish.tuples, strict=False):
             needs[kind] += one.count
         return needs if kinds else None
 
-    def _soonest(self, count: int, fit: Fit, rooms: Mapping[Kind, _Room]) -> tuple[Kind, ...]:
+    def _soonest(self, count: int, fit: Fit, rooms: Mapping[NodeKind, _Room]) -> tuple[NodeKind, ...]:
         """The kinds that would do, by when there are so many; of equals the one that has most now."""
         times = {kind: rooms[kind].when(count, self._now) for kind in fit.kinds}
         return tuple(sorted((kind for kind in fit.kinds if times[kind] < NEVER),
                             key=lambda kind: (times[kind], -rooms[kind].now)))
 
-    def _spread(self, want: Want, rooms: Mapping[Kind, _Room]) -> Counter[Kind] | None:
+    def _spread(self, want: Want, rooms: Mapping[NodeKind, _Room]) -> Counter[NodeKind] | None:
         """What is there now, wherever; what is short of what comes back first."""
         demands = want.demands()
         shares = fill(demands, {kind: room.now for kind, room in rooms.items()})

@@ -23,7 +23,7 @@ from cod.policy.scheduler.snapshot import (
     FreeNodes,
     Holder,
     IncomingNodes,
-    Kind,
+    NodeKind,
     OpenReclaim,
     PendingRequest,
     Snapshot,
@@ -160,7 +160,7 @@ def explain(
     return replace(parts, reason=sentence, sentence=" ".join([*_summary(parts), *held(holds, names, now)]))
 
 
-def _mine(rows: Iterable[FreeNodes | IncomingNodes], kinds: Set[Kind], request_id: int) -> int:
+def _mine(rows: Iterable[FreeNodes | IncomingNodes], kinds: Set[NodeKind], request_id: int) -> int:
     return sum(row.count for row in rows if row.kind in kinds and row.reserved in (0, request_id))
 
 
@@ -184,7 +184,7 @@ def _by_type(rows: Iterable[FreeNodes | IncomingNodes | Allocation]) -> Counter[
 # ---------------------------------------------------------------- who holds what
 
 
-def _holders(snapshot: Snapshot, wish: PendingRequest, kinds: Set[Kind], now: float) -> Iterator[Held]:
+def _holders(snapshot: Snapshot, wish: PendingRequest, kinds: Set[NodeKind], now: float) -> Iterator[Held]:
     for one in sums(snapshot, wish, kinds):
         holder = one.holder
         may_lose = takeable(holder, one.mobile, wish.priority, wish.vcluster_id, now)
@@ -222,7 +222,7 @@ def _keeps(why: str, holder: Holder, may_lose: int, until: float | None, now: fl
 
 
 def _chances(
-    snapshot: Snapshot, policy: Policy, wish: PendingRequest, kinds: Set[Kind], now: float, promises: Promises
+    snapshot: Snapshot, policy: Policy, wish: PendingRequest, kinds: Set[NodeKind], now: float, promises: Promises
 ) -> Iterator[Chance]:
     coming = _mine(snapshot.coming, kinds, wish.id)
     if coming:

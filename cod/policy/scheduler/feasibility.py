@@ -18,7 +18,7 @@ from cod.model import RequestTuple
 from cod.policy.hardware import needs
 from cod.policy.hardware.match import Mismatch, satisfies
 from cod.policy.nodes import template
-from cod.policy.scheduler.snapshot import Allocation, FreeNodes, IncomingNodes, Kind, PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import Allocation, FreeNodes, IncomingNodes, NodeKind, PendingRequest, Snapshot
 
 Lacking = tuple[Mismatch, ...]
 
@@ -53,9 +53,9 @@ class Fit:
     parted    do they lie in more than one block?
     """
 
-    tiers: tuple[tuple[Kind, ...], ...]
-    kinds: tuple[Kind, ...]
-    blocks: Mapping[Kind, int]
+    tiers: tuple[tuple[NodeKind, ...], ...]
+    kinds: tuple[NodeKind, ...]
+    blocks: Mapping[NodeKind, int]
     site_of: Mapping[int, int]
     site: int
     largest: int
@@ -74,7 +74,7 @@ class Feasibility:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self.sizes: Counter[Kind] = Counter()
+        self.sizes: Counter[NodeKind] = Counter()
         parts: tuple[Sequence[FreeNodes | IncomingNodes | Allocation], ...] = (snapshot.lots, snapshot.coming,
                                                                                snapshot.holdings)
         for part in itertools.chain(*parts):
@@ -84,12 +84,12 @@ class Feasibility:
             seen[kind.type] += count
         self._known = Counter(dict(snapshot.site)) | seen
         self.aside = {type_id: max(0, count - seen[type_id]) for type_id, count in snapshot.site.items()}
-        self._by_type: dict[int, list[Kind]] = defaultdict(list)
+        self._by_type: dict[int, list[NodeKind]] = defaultdict(list)
         # Nodes that are set aside may come back anywhere, also where there are no others of their type now.
-        for kind in sorted(self.sizes.keys() | {Kind(one, 0, "") for one, count in self.aside.items()
+        for kind in sorted(self.sizes.keys() | {NodeKind(one, 0, "") for one, count in self.aside.items()
                                                 if count or not seen[one]}):
             self._by_type[kind.type].append(kind)
-        self._holdings: dict[int, Counter[Kind]] = defaultdict(Counter)
+        self._holdings: dict[int, Counter[NodeKind]] = defaultdict(Counter)
         for holding in snapshot.holdings:
             self._holdings[holding.vcluster_id][holding.kind] += holding.count
         self._lacks: dict[tuple[str, int], dict[int, Lacking]] = {}
@@ -97,7 +97,7 @@ class Feasibility:
         self._fits: dict[tuple[tuple[int, ...], str], Fit] = {}
 
     @property
-    def kinds(self) -> Iterable[Kind]:
+    def kinds(self) -> Iterable[NodeKind]:
         """All kinds that there are, or may be, nodes of."""
         return (kind for kinds in self._by_type.values() for kind in kinds)
 
@@ -129,7 +129,7 @@ class Feasibility:
         return self._lacks[key]
 
     def _fit(self, eligible: Iterable[int], subnet: str) -> Fit:
-        tiers: dict[float, list[Kind]] = defaultdict(list)
+        tiers: dict[float, list[NodeKind]] = defaultdict(list)
         site_of: dict[int, int] = {}
         for type_id in eligible:
             here = [kind for kind in self._by_type[type_id] if kind.subnet in ("", subnet)]
@@ -144,9 +144,9 @@ class Feasibility:
 
     # ------------------------------------------------------------ what a vcluster could ever get
 
-    def others(self, wish: PendingRequest, fit: Fit) -> dict[Kind, int]:
+    def others(self, wish: PendingRequest, fit: Fit) -> dict[NodeKind, int]:
         """Return how many nodes each eligible block would have for the wish if nobody else held any."""
-        own = self._holdings.get(wish.vcluster_id, Counter[Kind]())
+        own = self._holdings.get(wish.vcluster_id, Counter[NodeKind]())
         return {kind: max(0, min(size - own[kind], self._of_type(kind.type, wish)))
                 for kind, size in fit.blocks.items()}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass
 
-from cod.policy.scheduler.snapshot import Holder, Kind, PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import Holder, NodeKind, PendingRequest, Snapshot
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class Sum:
         return self.count - self.mobile - self.leaving
 
 
-def sums(snapshot: Snapshot, wish: PendingRequest, kinds: Set[Kind]) -> list[Sum]:
+def sums(snapshot: Snapshot, wish: PendingRequest, kinds: Set[NodeKind]) -> list[Sum]:
     """Return the sums by vcluster, without the request's own."""
     found: dict[int, Sum] = {}
     for holding in snapshot.holdings:

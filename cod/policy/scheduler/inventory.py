@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cod.policy.scheduler.leases import over
-from cod.policy.scheduler.snapshot import WARM, Cache, FreeNodes, Kind, Snapshot
+from cod.policy.scheduler.snapshot import WARM, Cache, FreeNodes, NodeKind, Snapshot
 
 
 @dataclass(slots=True)
 class Own:
     """What is reserved for one request, by kind: free nodes, those on their way, those still to be given back."""
 
-    free: Counter[Kind] = field(default_factory=Counter)
-    coming: Counter[Kind] = field(default_factory=Counter)
-    taking: Counter[Kind] = field(default_factory=Counter)
+    free: Counter[NodeKind] = field(default_factory=Counter)
+    coming: Counter[NodeKind] = field(default_factory=Counter)
+    taking: Counter[NodeKind] = field(default_factory=Counter)
 
     @property
-    def kinds(self) -> frozenset[Kind]:
+    def kinds(self) -> frozenset[NodeKind]:
         """The kinds that the request has something of."""
         return frozenset(+self.free) | frozenset(+self.coming) | frozenset(+self.taking)
 
@@ -53,14 +53,14 @@ class Inventory:
     held  what is held back of both, by kind: it is in neither
     """
 
-    def __init__(self, snapshot: Snapshot, kinds: Iterable[Kind], now: float) -> None:
-        self.free: dict[Kind, int] = dict.fromkeys(kinds, 0)
-        self.soon: dict[Kind, int] = dict(self.free)
-        self.held: dict[Kind, Held] = {}
+    def __init__(self, snapshot: Snapshot, kinds: Iterable[NodeKind], now: float) -> None:
+        self.free: dict[NodeKind, int] = dict.fromkeys(kinds, 0)
+        self.soon: dict[NodeKind, int] = dict(self.free)
+        self.held: dict[NodeKind, Held] = {}
         self.left: dict[FreeNodes, int] = {}
         self.own: dict[int, Own] = defaultdict(Own)
-        self._waking: Counter[Kind] = Counter()
-        self._lots: dict[tuple[Kind, int], list[FreeNodes]] = defaultdict(list)
+        self._waking: Counter[NodeKind] = Counter()
+        self._lots: dict[tuple[NodeKind, int], list[FreeNodes]] = defaultdict(list)
         self._shelve(snapshot)
         self._expect(snapshot, now)
 
@@ -81,7 +81,7 @@ class Inventory:
             else:
                 self.soon[coming.kind] += coming.count
                 self._waking[coming.kind] += coming.count * coming.waking
-        leaving: Counter[tuple[int, Kind]] = Counter()
+        leaving: Counter[tuple[int, NodeKind]] = Counter()
         for reclaim in snapshot.reclaims:
             self.own[reclaim.request_id].taking[reclaim.kind] += reclaim.open
             leaving[reclaim.vcluster_id, reclaim.kind] += reclaim.open
@@ -92,30 +92,30 @@ class Inventory:
                 leaving[holder.id, holding.kind] -= gone
                 self.soon[holding.kind] += holding.count - gone
 
-    def now_for(self, request_id: int) -> Mapping[Kind, int]:
+    def now_for(self, request_id: int) -> Mapping[NodeKind, int]:
         """Return what that request can have now, by kind."""
         own = self.own.get(request_id)
         return self.free if own is None else _sum(self.free, own.free)
 
-    def soon_for(self, request_id: int) -> Mapping[Kind, int]:
+    def soon_for(self, request_id: int) -> Mapping[NodeKind, int]:
         """Return what it can have now or when what is on its way is there."""
         own = self.own.get(request_id)
         return self.soon if own is None else _sum(self.soon, own.free, own.coming)
 
-    def unused(self, request_id: int) -> Counter[Kind]:
+    def unused(self, request_id: int) -> Counter[NodeKind]:
         """Return what is still to be given back for it and was not counted on by `keep`, by kind."""
         own = self.own.get(request_id)
         return Counter() if own is None else +own.taking
 
     # ------------------------------------------------------------ giving out
 
-    def take(self, kind: Kind, count: int, request_id: int, wanted: Cache) -> list[tuple[FreeNodes, int]]:
+    def take(self, kind: NodeKind, count: int, request_id: int, wanted: Cache) -> list[tuple[FreeNodes, int]]:
         """Return the `count` best free nodes of `kind` for a request that wants what `wanted` names."""
         reserved = self._draw(kind, request_id, count, wanted)
         return reserved + self._draw(kind, 0, count - _count(reserved), wanted)
 
-    def keep(self, kind: Kind, count: int, request_id: int, wanted: Cache) -> tuple[list[tuple[FreeNodes, int]],
-                                                                                    Missing]:
+    def keep(self, kind: NodeKind, count: int, request_id: int, wanted: Cache) -> tuple[list[tuple[FreeNodes, int]],
+                                                                                        Missing]:
         """Set up to `count` nodes aside for a request that waits: the free ones of them, and how many are missing.
 
         What is reserved for it counts first. Then nodes that are awake, then those that are waking and only then those
@@ -139,7 +139,7 @@ class Inventory:
         own.taking[kind] -= taking
         return kept, Missing(coming, taking)
 
-    def hold(self, kind: Kind, count: int, request_id: int, until: float) -> tuple[int, int, int]:
+    def hold(self, kind: NodeKind, count: int, request_id: int, until: float) -> tuple[int, int, int]:
         """Hold back up to `count` nodes of a kind for a request, those that are its own counted in: how many are free,
         how many are on their way, and how many it is short of then."""
         own = self.own.get(request_id) or Own()
@@ -151,13 +151,13 @@ class Inventory:
         self.held[kind] = Held(free, until)
         return free, coming, left - free - coming
 
-    def until(self, end: float) -> dict[Kind, int]:
+    def until(self, end: float) -> dict[NodeKind, int]:
         """Return what is held back that somebody may have who gives it back by `end`, with what is free of the same
         kinds."""
         return {kind: self.free[kind] + held.free
                 for kind, held in self.held.items() if held.free and held.until >= end}
 
-    def let(self, kind: Kind, count: int) -> None:
+    def let(self, kind: NodeKind, count: int) -> None:
         """So many are to be given out: what is not free of that comes out of what is held back."""
         part = max(0, count - self.free[kind])
         if part:
@@ -165,7 +165,7 @@ class Inventory:
             self.free[kind] += part
             self.soon[kind] += part
 
-    def _wait(self, kind: Kind, count: int, waking_only: bool) -> int:
+    def _wait(self, kind: NodeKind, count: int, waking_only: bool) -> int:
         """Count on up to `count` nodes that are on their way; how many there are."""
         there = self._waking[kind] if waking_only else self.soon[kind] - self.free[kind]
         expected = min(count, there)
@@ -174,7 +174,7 @@ class Inventory:
         return expected
 
     def _draw(
-        self, kind: Kind, reserved: int, count: int, wanted: Cache, warm_only: bool = False
+        self, kind: NodeKind, reserved: int, count: int, wanted: Cache, warm_only: bool = False
     ) -> list[tuple[FreeNodes, int]]:
         drawn = []
         if not reserved:
@@ -189,7 +189,7 @@ class Inventory:
         self._count_out(kind, reserved, _count(drawn))
         return drawn
 
-    def _count_out(self, kind: Kind, reserved: int, count: int) -> None:
+    def _count_out(self, kind: NodeKind, reserved: int, count: int) -> None:
         if reserved:
             if count:
                 self.own[reserved].free[kind] -= count
@@ -208,7 +208,7 @@ def _count(drawn: Iterable[tuple[FreeNodes, int]]) -> int:
     return sum(count for _, count in drawn)
 
 
-def _sum(first: Mapping[Kind, int], *others: Mapping[Kind, int]) -> dict[Kind, int]:
+def _sum(first: Mapping[NodeKind, int], *others: Mapping[NodeKind, int]) -> dict[NodeKind, int]:
     both = dict(first)
     for other in others:
         for kind, count in other.items():

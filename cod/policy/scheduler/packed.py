@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from cod.policy.scheduler.placement import Found, Want, at_once
-from cod.policy.scheduler.snapshot import Kind
+from cod.policy.scheduler.snapshot import NodeKind
 
 
 class Placed:
@@ -19,9 +19,9 @@ class Placed:
     effort  looks that may still be taken, a bound for many requests at the same time
     """
 
-    def __init__(self, free: Mapping[Kind, int], costs: Callable[[Kind], float], effort: int) -> None:
+    def __init__(self, free: Mapping[NodeKind, int], costs: Callable[[NodeKind], float], effort: int) -> None:
         self.free = dict(free)
-        self.at: dict[Kind, set[int]] = defaultdict(set)
+        self.at: dict[NodeKind, set[int]] = defaultdict(set)
         self.found: dict[int, tuple[Want, Found]] = {}
         self.cost = 0.0
         self.costs = costs

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from cod.policy.scheduler import rebalance
 from cod.policy.scheduler.packed import Placed
 from cod.policy.scheduler.placement import Found, Want
-from cod.policy.scheduler.snapshot import Kind
+from cod.policy.scheduler.snapshot import NodeKind
 
 DEPTH = 2  # how many move one after the other to make room
 EFFORT = 50_000  # looks in one order, a bound for many requests at the same time
@@ -24,7 +24,7 @@ A_MOVE = 100  # is as much effort as so many looks
 SAVING = 400  # looks for each request that has a place, to make all of them cost less
 
 
-def pack(wants: Sequence[Want], free: Mapping[Kind, int], costs: Callable[[Kind], float]) -> dict[int, Found]:
+def pack(wants: Sequence[Want], free: Mapping[NodeKind, int], costs: Callable[[NodeKind], float]) -> dict[int, Found]:
     """Where the requests are served that are granted, by their id. `wants`: the more constraining first.
 
     costs  of one node of a kind
@@ -53,7 +53,7 @@ def _size(want: Want) -> int:
 class _Packing:
     """Requests placed one after the other."""
 
-    def __init__(self, free: Mapping[Kind, int], costs: Callable[[Kind], float]) -> None:
+    def __init__(self, free: Mapping[NodeKind, int], costs: Callable[[NodeKind], float]) -> None:
         self.placed = Placed(free, costs, EFFORT)
         self.left: list[Want] = []
 

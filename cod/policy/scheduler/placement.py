@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from cod.policy.scheduler.feasibility import Fit
 from cod.policy.scheduler.preemption import Candidates, Loan
-from cod.policy.scheduler.snapshot import Kind, PendingRequest
+from cod.policy.scheduler.snapshot import NodeKind, PendingRequest
 from cod.policy.scheduler.spread import Demand, Exhausted, fill, spread, whole
 
-Place = Mapping[Kind, int]
+Place = Mapping[NodeKind, int]
 """How many nodes of which kind one tuple gets."""
 
 
@@ -37,7 +37,7 @@ class Want:
 
     wish: PendingRequest
     fits: tuple[Fit, ...]
-    anchors: frozenset[Kind] = frozenset()
+    anchors: frozenset[NodeKind] = frozenset()
     special: bool = False
 
     @property
@@ -61,7 +61,7 @@ class Want:
         return any(not self.anchors.isdisjoint(place) for place in found.places)
 
 
-def at_once(want: Want, free: Mapping[Kind, int]) -> Found | None:
+def at_once(want: Want, free: Mapping[NodeKind, int]) -> Found | None:
     """Return a place in what is free: of the cheapest type the block with most free nodes."""
     if want.alone is None:
         return _together(want, _by_room(want, free), free)
@@ -73,7 +73,7 @@ def at_once(want: Want, free: Mapping[Kind, int]) -> Found | None:
     return None
 
 
-def _by_room(want: Want, free: Mapping[Kind, int]) -> list[Demand]:
+def _by_room(want: Want, free: Mapping[NodeKind, int]) -> list[Demand]:
     demands = []
     for one, fit in zip(want.wish.tuples, want.fits, strict=True):
         least = 1 if want.wish.may_spread else one.count
@@ -85,7 +85,8 @@ def _by_room(want: Want, free: Mapping[Kind, int]) -> list[Demand]:
     return demands
 
 
-def later(want: Want, soon: Mapping[Kind, int], taking: Mapping[Kind, int], lenders: Candidates) -> Found | None:
+def later(want: Want, soon: Mapping[NodeKind, int], taking: Mapping[NodeKind, int],
+          lenders: Candidates) -> Found | None:
     """Return a place in what is on its way too; else with what is `taking`, still to be given back for it; else with
     what may be taken beside that, from as low priorities as will do.
 
@@ -106,11 +107,11 @@ def _first(want: Want, ways: Iterator[Found]) -> Found | None:
     return first
 
 
-def _sum(soon: Mapping[Kind, int], taking: Mapping[Kind, int]) -> Mapping[Kind, int]:
+def _sum(soon: Mapping[NodeKind, int], taking: Mapping[NodeKind, int]) -> Mapping[NodeKind, int]:
     return {kind: soon.get(kind, 0) + taking.get(kind, 0) for kind in {*soon, *taking}} if taking else soon
 
 
-def _expecting(want: Want, soon: Mapping[Kind, int]) -> Iterator[Found]:
+def _expecting(want: Want, soon: Mapping[NodeKind, int]) -> Iterator[Found]:
     for order in (want.demands, want.anchored) if want.anchors else (want.demands,):
         demands = order()
         found = _in_one(demands[0], soon) if want.alone else _together(want, demands, soon)
@@ -118,7 +119,7 @@ def _expecting(want: Want, soon: Mapping[Kind, int]) -> Iterator[Found]:
             yield found
 
 
-def _given_back(want: Want, soon: Mapping[Kind, int], taking: Mapping[Kind, int]) -> Found | None:
+def _given_back(want: Want, soon: Mapping[NodeKind, int], taking: Mapping[NodeKind, int]) -> Found | None:
     """Count first, for a request that may be spread, what there is everywhere, so that no more is given back than is
     short."""
     if want.wish.may_spread:
@@ -134,7 +135,7 @@ def _given_back(want: Want, soon: Mapping[Kind, int], taking: Mapping[Kind, int]
     return _first(want, _expecting(want, _sum(soon, taking)))
 
 
-def _borrowing(want: Want, soon: Mapping[Kind, int], lenders: Candidates) -> Iterator[Found]:
+def _borrowing(want: Want, soon: Mapping[NodeKind, int], lenders: Candidates) -> Iterator[Found]:
     levels = lenders.levels(want.wish.priority)
     if not levels or not _each_alone(want, with_loans(want, soon, lenders)):
         return
@@ -148,11 +149,11 @@ def _borrowing(want: Want, soon: Mapping[Kind, int], lenders: Candidates) -> Ite
             yield found
 
 
-def _in_one(demand: Demand, room: Mapping[Kind, int]) -> Found | None:
+def _in_one(demand: Demand, room: Mapping[NodeKind, int]) -> Found | None:
     return next((Found([{kind: demand.count}]) for kind in demand.kinds if room[kind] >= demand.count), None)
 
 
-def _together(want: Want, demands: Sequence[Demand], room: Mapping[Kind, int]) -> Found | None:
+def _together(want: Want, demands: Sequence[Demand], room: Mapping[NodeKind, int]) -> Found | None:
     if not _each_alone(want, room):
         return None
     try:
@@ -165,19 +166,19 @@ def _together(want: Want, demands: Sequence[Demand], room: Mapping[Kind, int]) -
     return None if shares is None else Found([dict(+share) for share in shares])
 
 
-def _each_alone(want: Want, room: Mapping[Kind, int]) -> bool:
+def _each_alone(want: Want, room: Mapping[NodeKind, int]) -> bool:
     """Return whether there are enough nodes for each of its tuples by itself. A quick look before a long one."""
     return all(most(fit, room, want.wish.may_spread) >= one.count
                for one, fit in zip(want.wish.tuples, want.fits, strict=True))
 
 
-def most(fit: Fit, room: Mapping[Kind, int], may_spread: bool) -> int:
+def most(fit: Fit, room: Mapping[NodeKind, int], may_spread: bool) -> int:
     """Return what there is of all kinds that would do, or of the one that there is most of."""
     rooms = [room[kind] for kind in fit.kinds]
     return sum(rooms) if may_spread else max(rooms, default=0)
 
 
-def with_loans(want: Want, soon: Mapping[Kind, int], lenders: Candidates) -> Mapping[Kind, int]:
+def with_loans(want: Want, soon: Mapping[NodeKind, int], lenders: Candidates) -> Mapping[NodeKind, int]:
     """Return what there is when all that may be taken is taken, of the kinds that would do."""
     levels = lenders.levels(want.wish.priority)
     if not levels:
@@ -193,14 +194,14 @@ class _Loans:
         self._lenders, self._level, self._but = lenders, level, but
         self._made: list[list[Loan]] = []
 
-    def in_one(self, demand: Demand, soon: Mapping[Kind, int]) -> Found | None:
+    def in_one(self, demand: Demand, soon: Mapping[NodeKind, int]) -> Found | None:
         for kind in demand.kinds:
             short = demand.count - soon[kind]
             if short <= 0 or self._borrow(kind, short):
                 return Found([{kind: demand.count}], self._loans())
         return None
 
-    def together(self, demands: Sequence[Demand], soon: Mapping[Kind, int], may_spread: bool) -> Found | None:
+    def together(self, demands: Sequence[Demand], soon: Mapping[NodeKind, int], may_spread: bool) -> Found | None:
         """Take first, for a request that may be spread, what there is everywhere: one block to itself is no reason to
         take more."""
         if may_spread and (found := self._spread(demands, soon)) is not None:
@@ -214,7 +215,7 @@ class _Loans:
             return Found([{kind: demand.count} for kind, demand in zip(kinds, demands, strict=True)], self._loans())
         return None
 
-    def _spread(self, demands: Sequence[Demand], soon: Mapping[Kind, int]) -> Found | None:
+    def _spread(self, demands: Sequence[Demand], soon: Mapping[NodeKind, int]) -> Found | None:
         """Return all that is there or on its way first, only the rest is borrowed."""
         shares = fill(demands, soon)
         for demand, share in zip(demands, shares, strict=True):
@@ -227,13 +228,13 @@ class _Loans:
                 return None
         return Found([dict(+share) for share in shares], self._loans())
 
-    def _borrow(self, kind: Kind, count: int) -> bool:
+    def _borrow(self, kind: NodeKind, count: int) -> bool:
         made = self._lenders.lend(kind, count, self._level, self._but)
         if made:
             self._made.append(made)
         return bool(made)
 
-    def _give_back(self, kind: Kind, count: int) -> None:
+    def _give_back(self, kind: NodeKind, count: int) -> None:
         if count:  # what was lent last comes back first
             self._lenders.give_back(self._made.pop())
 
@@ -243,7 +244,7 @@ class _Loans:
 
     def _loans(self) -> list[Loan]:
         """Return one for each vcluster and kind."""
-        sums: Counter[tuple[int, Kind]] = Counter()
+        sums: Counter[tuple[int, NodeKind]] = Counter()
         for made in self._made:
             for loan in made:
                 sums[loan.vcluster_id, loan.kind] += loan.nodes

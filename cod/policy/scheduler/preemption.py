@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from cod.model import Node, Policy, Reclaim
 from cod.policy.scheduler.leases import over
-from cod.policy.scheduler.snapshot import Holder, Kind, Snapshot
+from cod.policy.scheduler.snapshot import Holder, NodeKind, Snapshot
 
 
 def takeable(
@@ -67,7 +67,7 @@ class Loan(NamedTuple):
     """Nodes of `kind` that a vcluster is to lose."""
 
     vcluster_id: int
-    kind: Kind
+    kind: NodeKind
     nodes: int
 
 
@@ -78,15 +78,15 @@ class Candidates:
         able = {holder.id: spare(holder, now) for holder in snapshot.holders.values()}
         self._surplus = {holder: count for holder, count in able.items() if count}
         self._priority = {holder: snapshot.holders[holder].priority for holder in self._surplus}
-        self._mobile: dict[Kind, dict[int, int]] = defaultdict(dict)
-        self._kinds: dict[int, set[Kind]] = defaultdict(set)
+        self._mobile: dict[NodeKind, dict[int, int]] = defaultdict(dict)
+        self._kinds: dict[int, set[NodeKind]] = defaultdict(set)
         for holding in snapshot.holdings:
             if holding.mobile and holding.vcluster_id in self._surplus:
                 own = self._mobile[holding.kind]
                 own[holding.vcluster_id] = own.get(holding.vcluster_id, 0) + holding.mobile
                 self._kinds[holding.vcluster_id].add(holding.kind)
         self._levels = sorted({self._priority[holder] for holder in self._kinds})
-        self._most: dict[tuple[Kind, int], int] = {}
+        self._most: dict[tuple[NodeKind, int], int] = {}
 
     def levels(self, below: int) -> list[int]:
         """Priorities lower than `below` that somebody has who can lose nodes, lowest first."""
@@ -96,14 +96,14 @@ class Candidates:
         """Return whether that vcluster can lose nodes to requests of priority `below`."""
         return vcluster_id in self._kinds and outranks(below, self._priority[vcluster_id])
 
-    def most(self, kind: Kind, level: int, but: int) -> int:
+    def most(self, kind: NodeKind, level: int, but: int) -> int:
         """Return how many nodes of `kind` all of priority `level` or lower can lose, except the vcluster `but`."""
         key = kind, level
         if key not in self._most:
             self._most[key] = sum(count for _, count in self._able(kind, level))
         return self._most[key] - (self.able(kind, but) if self.lends(but, level + 1) else 0)
 
-    def lend(self, kind: Kind, count: int, level: int, but: int) -> list[Loan]:
+    def lend(self, kind: NodeKind, count: int, level: int, but: int) -> list[Loan]:
         """Take `count` nodes of `kind`; nothing where there are fewer."""
         if self.most(kind, level, but) < count:
             return []
@@ -133,10 +133,10 @@ class Candidates:
                 for level in self._levels:
                     self._most.pop((other, level), None)
 
-    def _able(self, kind: Kind, level: int) -> Iterable[tuple[int, int]]:
+    def _able(self, kind: NodeKind, level: int) -> Iterable[tuple[int, int]]:
         return [(holder, min(mobile, self._surplus[holder])) for holder, mobile in self._mobile.get(kind, {}).items()
                 if self._priority[holder] <= level]
 
-    def able(self, kind: Kind, holder: int) -> int:
+    def able(self, kind: NodeKind, holder: int) -> int:
         """Return how many nodes of `kind` that vcluster can lose."""
         return min(self._mobile.get(kind, {}).get(holder, 0), self._surplus[holder])

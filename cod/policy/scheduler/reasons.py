@@ -14,7 +14,7 @@ from cod.model import RequestTuple
 from cod.policy.hardware.quantity import span
 from cod.policy.scheduler.feasibility import Feasibility, Fit
 from cod.policy.scheduler.placement import Want
-from cod.policy.scheduler.snapshot import Hold, Kind, PendingRequest, Refusal
+from cod.policy.scheduler.snapshot import Hold, NodeKind, PendingRequest, Refusal
 from cod.policy.scheduler.spread import Demand, Exhausted, spread, whole
 
 
@@ -97,7 +97,7 @@ def _impossible_together(want: Want, fitting: Feasibility) -> str:
     types = {kind: count for fit in want.fits for kind, count in fitting.other_types(wish, fit).items()}
     if spread(by_type, types) is None:
         return f"its {len(want.fits)} tuples together want more matching nodes than the site has"
-    blocks: dict[Kind, int] = {}
+    blocks: dict[NodeKind, int] = {}
     for fit in want.fits:
         blocks |= fitting.others(wish, fit)
     try:

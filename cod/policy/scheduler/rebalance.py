@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from cod.policy.scheduler.packed import Placed
 from cod.policy.scheduler.placement import Found
-from cod.policy.scheduler.snapshot import Kind
+from cod.policy.scheduler.snapshot import NodeKind
 
 A_MOVE = 20  # is as much effort as so many looks
 LEAST = 1e-6  # a gain
@@ -26,7 +26,7 @@ class TuplePart(NamedTuple):
 
     request_id: int
     position: int
-    kind: Kind
+    kind: NodeKind
     nodes: int
 
 
@@ -45,7 +45,7 @@ def save(placed: Placed) -> None:
 
 def fill_up(placed: Placed) -> bool:
     """Make the cheaper of any two kinds, of equals the smaller one, as full as can be; has that changed anything?"""
-    def rank(kind: Kind) -> tuple[object, ...]:
+    def rank(kind: NodeKind) -> tuple[object, ...]:
         return placed.costs(kind), sizes[kind], kind
 
     sizes = {kind: placed.free[kind] + sum(part.nodes for part in _parts(placed, kind)) for kind in placed.free}
@@ -61,16 +61,16 @@ def fill_up(placed: Placed) -> bool:
     return gained
 
 
-def _parts(placed: Placed, kind: Kind) -> list[TuplePart]:
+def _parts(placed: Placed, kind: NodeKind) -> list[TuplePart]:
     return [TuplePart(one, position, kind, place[kind]) for one in sorted(placed.at[kind])
             for position, place in enumerate(placed.found[one][1].places) if kind in place]
 
 
-def _would_do(placed: Placed, part: TuplePart) -> tuple[Kind, ...]:
+def _would_do(placed: Placed, part: TuplePart) -> tuple[NodeKind, ...]:
     return placed.found[part.request_id][0].fits[part.position].kinds
 
 
-def _share_out(placed: Placed, first: Kind, second: Kind) -> bool:
+def _share_out(placed: Placed, first: NodeKind, second: NodeKind) -> bool:
     """Share nodes out: as many as possible of what is in either go to the first."""
     before = [part for part in _parts(placed, first) if second in _would_do(placed, part)]
     after = [part for part in _parts(placed, second) if first in _would_do(placed, part)]
@@ -105,7 +105,7 @@ def _fullest(parts: Sequence[TuplePart], room: int) -> list[TuplePart]:
     return chosen
 
 
-def _shift(placed: Placed, part: TuplePart, new: Kind) -> None:
+def _shift(placed: Placed, part: TuplePart, new: NodeKind) -> None:
     """A tuple's nodes of one kind are now of another."""
     want, found = placed.found[part.request_id]
     places = [Counter(place) for place in found.places]
@@ -138,7 +138,7 @@ def _drive_out(placed: Placed, part: TuplePart) -> bool:
     return False
 
 
-def _driven_out(placed: Placed, part: TuplePart, better: Kind) -> bool:
+def _driven_out(placed: Placed, part: TuplePart, better: NodeKind) -> bool:
     others = [placed.found[one] for one in sorted(placed.at[better] - {part.request_id})]
     others.sort(key=lambda one: -sum(each.count for each in one[0].wish.tuples))
     placed.effort -= A_MOVE * (1 + len(others))

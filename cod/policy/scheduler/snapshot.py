@@ -19,7 +19,7 @@ from cod.model import NodeType, RequestTuple
 WARM, COLD = 0, 1
 
 
-class Kind(NamedTuple):
+class NodeKind(NamedTuple):
     """`block` is 0 for nodes in no block, `subnet` '' where the site has one only: then every node is on it."""
 
     type: int
@@ -45,7 +45,7 @@ class FreeNodes:
     idle      how many of them have been warm for the site's idle time or longer
     """
 
-    kind: Kind
+    kind: NodeKind
     readiness: int
     count: int
     cache: Cache | None = None
@@ -60,7 +60,7 @@ class IncomingNodes:
     waking  they are being woken from the cold reserve (they come clean, and soon)
     """
 
-    kind: Kind
+    kind: NodeKind
     count: int
     reserved: int = 0
     waking: bool = False
@@ -75,7 +75,7 @@ class Allocation:
     """
 
     vcluster_id: int
-    kind: Kind
+    kind: NodeKind
     count: int
     mobile: int
     immune_until: float | None = None
@@ -106,7 +106,7 @@ class OpenReclaim:
     id: int
     vcluster_id: int
     request_id: int
-    kind: Kind
+    kind: NodeKind
     open: int
     deadline: float
 
@@ -190,7 +190,7 @@ class Preempt:
 
     request_id: int
     vcluster_id: int
-    kind: Kind
+    kind: NodeKind
     count: int
 
 
@@ -231,7 +231,7 @@ class Hold:
     """
 
     request_id: int
-    kind: Kind
+    kind: NodeKind
     free: int
     coming: int
     since: float

@@ -37,7 +37,7 @@ _ALIKE = (_n.state, _n.type_id, _n.block_id, _n.subnet, _n.disk, _n.cached_templ
 _KIND = (_n.type_id, _n.block_id, _n.subnet)
 
 
-class Kind(NamedTuple):
+class NodeKindRow(NamedTuple):
     """What makes nodes interchangeable for a request; as `policy.scheduler.snapshot.Kind`."""
 
     type: int
@@ -53,7 +53,7 @@ class FreeKey(NamedTuple):
     """
 
     state: str
-    kind: Kind
+    kind: NodeKindRow
     template: int | None
     group: int | None
     reserved: int
@@ -75,7 +75,7 @@ class Held(NamedTuple):
     """
 
     vcluster_id: int
-    kind: Kind
+    kind: NodeKindRow
     nodes: int
     mobile: int
     first_later: float | None
@@ -88,8 +88,8 @@ class AssignedBy(NamedTuple):
     by_priority: Mapping[int, float]
 
 
-def _kind(row: Sequence[Any], many: bool) -> Kind:
-    return Kind(row[0], row[1] or 0, (row[2] or "") if many else "")
+def _kind(row: Sequence[Any], many: bool) -> NodeKindRow:
+    return NodeKindRow(row[0], row[1] or 0, (row[2] or "") if many else "")
 
 
 # ---------------------------------------------------------------- nodes that nobody holds
@@ -163,11 +163,11 @@ def _idle(since: float) -> ColumnElement[bool]:
     return and_(_n.state == NodeState.INACTIVE, _n.since <= since, _n.power_driver != "none")
 
 
-def coming(tx: Tx, kept: Sequence[Kept], many: bool) -> dict[tuple[Kind, int, bool], int]:
+def coming(tx: Tx, kept: Sequence[Kept], many: bool) -> dict[tuple[NodeKindRow, int, bool], int]:
     """Return nodes that nobody holds and that are on their way to the reserve: how many of which kind, for which
     request they are kept (0: none), and whether they come clean, and soon: from sleep or a reset.
     """
-    counts: Counter[tuple[Kind, int, bool]] = Counter()
+    counts: Counter[tuple[NodeKindRow, int, bool]] = Counter()
     soon = case((_CLEAN_SOON, 1), else_=0)
     for released in (_n.released == 0, _n.released > 0):  # two ranges of the index in place of all that nobody holds
         query = select(*_KIND, soon, func.count()).where(_COMING, released).group_by(*_KIND, soon)
@@ -207,11 +207,11 @@ def held_rows(by: AssignedBy) -> Select[Any]:
 
 def held(tx: Tx, kept: Sequence[Kept], many: bool, by: AssignedBy) -> list[Held]:
     """Return what vclusters hold, by kind."""
-    found: dict[tuple[int, Kind], Held] = {}
+    found: dict[tuple[int, NodeKindRow], Held] = {}
     for row in tx.execute(held_rows(by)).all():
         key = row[0], _kind(row[1:4], many)
         found[key] = _sum(found.get(key), Held(*key, row[4], int(row[5]), row[6]))
-    chosen: Counter[tuple[int, Kind]] = Counter()
+    chosen: Counter[tuple[int, NodeKindRow]] = Counter()
     for one in kept:
         if one.vcluster_id is not None:
             chosen[one.vcluster_id, _kind((one.type, one.block, one.subnet), many)] += one.nodes
@@ -275,7 +275,7 @@ def _alike(key: FreeKey, many: bool) -> ColumnElement[bool]:
                 _kept_for(key.reserved))
 
 
-def pick_held(tx: Tx, vcluster_id: int, kind: Kind, many: bool, assigned_by: float) -> list[Node]:
+def pick_held(tx: Tx, vcluster_id: int, kind: NodeKindRow, many: bool, assigned_by: float) -> list[Node]:
     """Return the vcluster's nodes of a kind that are kept for nobody and were assigned at `assigned_by` or before,
     locked."""
     query = select(_n.id).where(_n.vcluster_id == vcluster_id, _n.assigned_at <= assigned_by, _of_kind(kind, many),
@@ -283,7 +283,7 @@ def pick_held(tx: Tx, vcluster_id: int, kind: Kind, many: bool, assigned_by: flo
     return [node for node in nodes.lock(tx, tx.scalars(query)) if node.vcluster_id == vcluster_id]
 
 
-def _of_kind(kind: Kind, many: bool) -> ColumnElement[bool]:
+def _of_kind(kind: NodeKindRow, many: bool) -> ColumnElement[bool]:
     block = _n.block_id == kind.block if kind.block else _n.block_id.is_(None)
     subnet = _n.subnet == kind.subnet if kind.subnet else _n.subnet.is_(None)
     return and_(_n.type_id == kind.type, block, *([subnet] if many else []))

@@ -36,7 +36,7 @@ class Digests(NamedTuple):
     requests: tuple[object, ...] | None = None
 
 
-class Scene(NamedTuple):
+class PassRows(NamedTuple):
     """The site at one moment.
 
     priorities  of groups, by id
@@ -48,7 +48,7 @@ class Scene(NamedTuple):
     types: list[NodeType]
     priorities: dict[int, int]
     free: list[node_counts.Free]
-    coming: dict[tuple[node_counts.Kind, int, bool], int]
+    coming: dict[tuple[node_counts.NodeKindRow, int, bool], int]
     held: list[node_counts.Held]
     site: dict[int, int]
     live: list[vclusters.Live]
@@ -60,15 +60,15 @@ class Scene(NamedTuple):
 
 
 def read(
-    tx: Tx, by: node_counts.AssignedBy, *, many: bool, idle_since: float, now: float, before: Scene | None = None
-) -> Scene:
+    tx: Tx, by: node_counts.AssignedBy, *, many: bool, idle_since: float, now: float, before: PassRows | None = None
+) -> PassRows:
     """Return what is there now. `by`, `many`, `idle_since`: see `node_counts`; `before`: an earlier scene: what is
     known to be the same is not read again, nor are requests' tuples."""
     kept = node_counts.kept(tx, idle_since)
     digests = _digests(tx, kept, many, by, now, before)
     live, pending, named = _requests(tx, digests, before)
     same = before is not None and digests.held is not None and digests.held == before.digests.held
-    return Scene(
+    return PassRows(
         types=types.every(tx),
         priorities={group.id: group.priority for group in groups.every(tx)},
         free=node_counts.free(tx, kept, many, idle_since),
@@ -86,7 +86,7 @@ def read(
 
 def _digests(
     tx: Tx, kept: Iterable[node_counts.Kept], many: bool, by: node_counts.AssignedBy, now: float,
-    before: Scene | None,
+    before: PassRows | None,
 ) -> Digests:
     """Taken before the rows are read, and only where nothing seems to have happened since the last time: in busy times
     they would be taken in vain. What is new and gone again meanwhile shows in `latest`. Every `ANEW` seconds they count
@@ -101,7 +101,7 @@ def _digests(
 
 
 def _requests(
-    tx: Tx, digests: Digests, before: Scene | None
+    tx: Tx, digests: Digests, before: PassRows | None
 ) -> tuple[list[vclusters.Live], list[requests.Pending], Iterable[int]]:
     """Return vclusters, their pending requests, and which templates these name."""
     if before and digests.requests is not None and digests.requests == before.digests.requests:
