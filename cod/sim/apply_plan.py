@@ -31,13 +31,13 @@ def apply(world: World, plan: Plan) -> None:
         world.end(world.clusters[vcluster_id])
     for grant in plan.grants:
         _grant(world, grant)
-    for ease in plan.eases:
+    for ease in plan.reductions:
         _ease(world, ease)
     for reclaim_id in plan.overdue:
         _seize(world, world.reclaims.get(reclaim_id))
-    for take in plan.takes:
+    for take in plan.preemptions:
         _take(world, take)
-    for no in plan.noes:
+    for no in plan.refusals:
         _tell(world, no)
     for change in plan.power_changes:
         _change_power(world, change)

@@ -34,7 +34,7 @@ def _grants(seen: Snapshot, planned: Plan) -> Iterator[str]:
     yield from (f"{count} nodes are used of a lot of {there[lot]}: {lot}" for lot, count in used.items()
                 if count > there[lot])
     answered = Counter(grant.request_id for grant in planned.grants)
-    answered.update(no.request_id for no in planned.noes)
+    answered.update(no.request_id for no in planned.refusals)
     yield from (f"request {request} is decided about twice" for request, count in answered.items() if count > 1)
 
 
@@ -72,7 +72,7 @@ def _takes(seen: Snapshot, planned: Plan) -> Iterator[str]:
     mobile = {(one.vcluster_id, one.kind): one.mobile for one in seen.holdings}
     by_holder: Counter[int] = Counter()
     by_holding: Counter[tuple[int, NodeKind]] = Counter()
-    for take in planned.takes:
+    for take in planned.preemptions:
         by_holder[take.vcluster_id] += take.count
         by_holding[take.vcluster_id, take.kind] += take.count
         yield from _may_take(take, wishes, seen)
@@ -86,7 +86,7 @@ def _takes(seen: Snapshot, planned: Plan) -> Iterator[str]:
             yield f"vcluster {key[0]}: {count} are taken, {mobile.get(key, 0)} are outside their inertia"
     open_ = Counter({reclaim.id: reclaim.open for reclaim in seen.reclaims})
     yield from (f"reclaim {one.reclaim_id}: {open_[one.reclaim_id]} are open, {one.count} and {one.left} are not"
-                for one in planned.eases if open_[one.reclaim_id] != one.count + one.left or one.count < 1)
+                for one in planned.reductions if open_[one.reclaim_id] != one.count + one.left or one.count < 1)
     yield from _no_more_than_short(seen, planned, wishes)
 
 
@@ -109,8 +109,9 @@ def _no_more_than_short(seen: Snapshot, planned: Plan, wishes: Mapping[int, Pend
     begin anew in another.
     """
     granted = {grant.request_id for grant in planned.grants}
-    yield from (f"request {one}: is granted and takes" for one in granted & {take.request_id for take in planned.takes})
-    rejected = {no.request_id for no in planned.noes if no.final}
+    takers = {take.request_id for take in planned.preemptions}
+    yield from (f"request {one}: is granted and takes" for one in granted & takers)
+    rejected = {no.request_id for no in planned.refusals if no.final}
     open_, had = _open(seen, planned), _had(seen)
     whose = {0} if len(wishes) == 1 else set()
     for request in sorted(set(open_) & set(wishes) - granted - rejected):
@@ -126,9 +127,9 @@ def _no_more_than_short(seen: Snapshot, planned: Plan, wishes: Mapping[int, Pend
 def _open(seen: Snapshot, planned: Plan) -> dict[int, Counter[NodeKind]]:
     """Return what is being taken for each request when the plan is carried out, by kind."""
     open_: dict[int, Counter[NodeKind]] = defaultdict(Counter)
-    for take in planned.takes:
+    for take in planned.preemptions:
         open_[take.request_id][take.kind] += take.count
-    left = {ease.reclaim_id: ease.left for ease in planned.eases}
+    left = {ease.reclaim_id: ease.left for ease in planned.reductions}
     for reclaim in seen.reclaims:
         if left.get(reclaim.id, reclaim.open):
             open_[reclaim.request_id][reclaim.kind] += left.get(reclaim.id, reclaim.open)

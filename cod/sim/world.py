@@ -269,7 +269,7 @@ class World:
         if self._watch is not None:
             self._watch(seen, planned, self.clock.now)
         self._act(self, planned)
-        moved = (planned.grants or planned.takes or planned.eases or planned.power_changes or planned.expired
+        moved = (planned.grants or planned.preemptions or planned.reductions or planned.power_changes or planned.expired
                  or planned.overdue)
         if moved and self.pending:
             self.stir()

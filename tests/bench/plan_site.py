@@ -106,8 +106,8 @@ def timed(seen: Snapshot) -> tuple[float, Plan]:
 
 def after(seen: Snapshot, done: Plan) -> Snapshot:
     """The site after the plan, as far as it matters for the next: what was granted is gone, what was taken is told."""
-    gone = {grant.request_id for grant in done.grants} | {no.request_id for no in done.noes if no.final}
-    told = {no.request_id: no.sentence for no in done.noes}
+    gone = {grant.request_id for grant in done.grants} | {no.request_id for no in done.refusals if no.final}
+    told = {no.request_id: no.sentence for no in done.refusals}
     given = Counter[FreeNodes]()
     held = {wish.id: Counter[NodeKind]() for wish in seen.wishes}
     for grant in done.grants:
@@ -115,7 +115,7 @@ def after(seen: Snapshot, done: Plan) -> Snapshot:
             given[share.lot] += share.count
             held[grant.request_id][share.lot.kind] += share.count
     lost = Counter[tuple[int, NodeKind]]()
-    for take in done.takes:
+    for take in done.preemptions:
         lost[take.vcluster_id, take.kind] += take.count
     leaving = Counter[int]()
     for (vcluster_id, _), count in lost.items():
@@ -128,7 +128,7 @@ def after(seen: Snapshot, done: Plan) -> Snapshot:
            for kind, count in kinds.items()],
         holders={one.id: replace(one, leaving=leaving[one.id]) for one in seen.holders.values()},
         reclaims=[OpenReclaim(number, take.vcluster_id, take.request_id, take.kind, take.count, NOW + 300)
-                 for number, take in enumerate(done.takes)],
+                 for number, take in enumerate(done.preemptions)],
         wishes=[replace(one, reason=told[one.id]) for one in seen.wishes if one.id not in gone])
 
 
@@ -141,13 +141,13 @@ def main() -> None:
         first, done = timed(seen)
         known, _ = timed(seen)
         unchanged, nothing = timed(after(seen, done))
-        assert not any((nothing.grants, nothing.eases, nothing.takes, nothing.noes))
+        assert not any((nothing.grants, nothing.reductions, nothing.preemptions, nothing.refusals))
         tracemalloc.start()
         plan(seen, POLICY, ENERGY, NOW)
         peak = tracemalloc.get_traced_memory()[1] / 2**20
         tracemalloc.stop()
         print(f"{nodes:7} {requests:9} {first:6.2f}s {known:6.2f}s {unchanged:9.3f}s {peak:4.0f} {len(done.grants):7}"
-              f" {len(done.takes):6} {len(done.noes):6}")
+              f" {len(done.preemptions):6} {len(done.refusals):6}")
 
 
 if __name__ == "__main__":

@@ -159,21 +159,21 @@ def shuffled(seen: Snapshot, shuffle: Callable[[list[Any]], None]) -> Snapshot:
 
 def carried_out(seen: Snapshot, done: Decision, policy: Policy = POLICY, now: float = NOW) -> Snapshot:
     """The site when a decision has been carried out: what is granted is held, what is taken is on its way out."""
-    gone = {grant.request_id for grant in done.grants} | {no.request_id for no in done.noes if no.final}
-    told = {no.request_id: no.sentence for no in done.noes}
+    gone = {grant.request_id for grant in done.grants} | {no.request_id for no in done.refusals if no.final}
+    told = {no.request_id: no.sentence for no in done.refusals}
     seen = _cleared(seen, gone)
     wishes = {one.id: one for one in seen.wishes}
     for grant in done.grants:
         for share in grant.shares:
             seen = _given(seen, replace(share.lot, reserved=0 if share.lot.reserved in gone else share.lot.reserved),
                           share.count, wishes[grant.request_id], now, now + policy.inertia)
-    for ease in done.eases:
+    for ease in done.reductions:
         reclaim = next(one for one in seen.reclaims if one.id == ease.reclaim_id)
         assert reclaim.open == ease.count + ease.left
         seen = _taken(seen, reclaim.vcluster_id, reclaim.kind, -ease.count)
         rest = [replace(reclaim, open=ease.left)] if ease.left else []
         seen = replace(seen, reclaims=[one for one in seen.reclaims if one.id != ease.reclaim_id] + rest)
-    for take in done.takes:
+    for take in done.preemptions:
         seen = _taken(seen, take.vcluster_id, take.kind, take.count)
         number = max((one.id for one in seen.reclaims), default=0) + 1
         seen = replace(seen, reclaims=[*seen.reclaims, OpenReclaim(
@@ -237,7 +237,7 @@ def nodes_of(done: Decision, request_id: int) -> Counter[NodeKind]:
 
 def codes(done: Decision) -> dict[int, str]:
     """The codes of those that are not granted."""
-    return {no.request_id: no.code for no in done.noes}
+    return {no.request_id: no.code for no in done.refusals}
 
 
 def in_turn(rows: Sequence[Any]) -> list[Any]:

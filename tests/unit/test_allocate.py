@@ -54,7 +54,7 @@ def decided(**columns: object) -> Decision:
 
 def sentences(done: Decision) -> dict[int, str]:
     """Why not, by request."""
-    return {no.request_id: no.sentence for no in done.noes}
+    return {no.request_id: no.sentence for no in done.refusals}
 
 
 # ---------------------------------------------------------------- order
@@ -63,7 +63,7 @@ def test_a_request_gets_its_nodes_with_its_tuples_templates() -> None:
     done = decided(lots=[lot(3), lot(1, BIG)], wishes=[wish(1, 2, RequestTuple(1, BIG_ONLY, 2))])
     assert [(one.position, one.template_id, one.lot.kind.type, one.count) for one in done.grants[0].shares] == [
         (0, 1, SMALL, 2), (1, 2, BIG, 1)]
-    assert not done.noes
+    assert not done.refusals
 
 
 def test_higher_priority_first_then_older() -> None:
@@ -185,7 +185,7 @@ def test_the_nodes_of_vclusters_whose_lease_is_over_are_on_their_way() -> None:
     for ends in ({"drain_until": NOW + 9}, {"expires_at": NOW}):
         done = decided(holders=[holder(1, 2, **ends)], holdings=[Allocation(1, kind(), 2, 2)],
                        wishes=[wish(1, 2, priority=5)])
-        assert (codes(done), done.takes) == ({1: "coming"}, ())
+        assert (codes(done), done.preemptions) == ({1: "coming"}, ())
 
 
 def test_a_vcluster_whose_lease_is_over_gets_nothing() -> None:
@@ -207,7 +207,7 @@ def test_just_what_is_short_is_taken_from_the_lowest_priority() -> None:
     done = decided(lots=[lot(1)], coming=[IncomingNodes(kind(), 1)],
                    holders=[holder(1, 4, 1, priority=1), holder(2, 4, 2, priority=0)],
                    holdings=[Allocation(1, kind(), 4, 4), Allocation(2, kind(), 4, 4)], wishes=[wish(1, 4, priority=2)])
-    assert done.takes == (Preempt(1, 2, kind(), 2),)
+    assert done.preemptions == (Preempt(1, 2, kind(), 2),)
     assert sentences(done) == {
         1: "waits for 2 nodes that vclusters of lower priority give back and 1 node on its way back"}
 
@@ -215,14 +215,14 @@ def test_just_what_is_short_is_taken_from_the_lowest_priority() -> None:
 def test_higher_levels_are_added_when_lower_ones_are_not_enough() -> None:
     done = decided(holders=[holder(1, 4, 1, priority=1), holder(2, 4, 2, priority=0)],
                    holdings=[Allocation(1, kind(), 4, 4), Allocation(2, kind(), 4, 4)], wishes=[wish(1, 4, priority=2)])
-    assert Counter(done.takes) == Counter([Preempt(1, 2, kind(), 2), Preempt(1, 1, kind(), 2)])
+    assert Counter(done.preemptions) == Counter([Preempt(1, 2, kind(), 2), Preempt(1, 1, kind(), 2)])
 
 
 def test_a_lower_priority_before_a_cheaper_type() -> None:
     done = decided(holders=[holder(1, 2, priority=1), holder(2, 2, priority=0)],
                    holdings=[Allocation(1, kind(), 2, 2), Allocation(2, kind(BIG), 2, 2)], wishes=[wish(1, 2,
                                                                                                         priority=2)])
-    assert done.takes == (Preempt(1, 2, kind(BIG), 2),)
+    assert done.preemptions == (Preempt(1, 2, kind(BIG), 2),)
 
 
 @pytest.mark.parametrize(("columns", "mobile"), [
@@ -230,7 +230,7 @@ def test_a_lower_priority_before_a_cheaper_type() -> None:
 def test_what_may_not_be_taken(columns: dict[str, int], mobile: int) -> None:
     own = replace(holder(1, 4), **columns)
     done = decided(holders=[own], holdings=[Allocation(1, kind(), 4, mobile)], wishes=[wish(1, 2, priority=2)])
-    assert (codes(done), done.takes) == ({1: "busy"}, ())
+    assert (codes(done), done.preemptions) == ({1: "busy"}, ())
 
 
 @pytest.mark.parametrize("columns", [{"drain_until": NOW + 50}, {"expires_at": NOW - 1}])
@@ -240,20 +240,20 @@ def test_nothing_is_taken_whose_lease_is_over(columns: dict[str, float]) -> None
     seen = {"holders": [own], "holdings": [Allocation(1, kind(), 4, 4)], "site": {SMALL: 9}}
     for count, code in ((4, "coming"), (6, "busy")):
         done = decided(**seen, wishes=[wish(1, count, priority=2)])
-        assert (codes(done), done.takes) == ({1: code}, ())
+        assert (codes(done), done.preemptions) == ({1: code}, ())
 
 
 def test_nothing_is_taken_from_the_vcluster_itself() -> None:
     seen = {"holders": [holder(1, 4, priority=0)], "holdings": [Allocation(1, kind(), 4, 4)], "site": {SMALL: 9}}
-    assert decided(**seen, wishes=[wish(1, 2, priority=2, vcluster_id=1, own={SMALL: 4})]).takes == ()
-    assert decided(**seen, wishes=[wish(1, 2, priority=2)]).takes != ()
+    assert decided(**seen, wishes=[wish(1, 2, priority=2, vcluster_id=1, own={SMALL: 4})]).preemptions == ()
+    assert decided(**seen, wishes=[wish(1, 2, priority=2)]).preemptions != ()
 
 
 def test_a_floor_holds_for_all_kinds_together() -> None:
     holdings = [Allocation(1, ONE, 3, 3), Allocation(1, TWO, 3, 3)]
     wishes = [wish(1, 2, priority=2), wish(2, 2, priority=2, submitted_at=50.0)]
     done = decided(holders=[holder(1, 6, 3)], holdings=holdings, wishes=wishes)
-    assert (len(done.takes), codes(done)) == (1, {1: "taking", 2: "busy"})
+    assert (len(done.preemptions), codes(done)) == (1, {1: "taking", 2: "busy"})
     both = decided(holders=[holder(1, 6, 3)], holdings=holdings, wishes=[wish(1, 2, 2, priority=2)])
     assert codes(both) == {1: "busy"}
 
@@ -262,14 +262,14 @@ def test_where_several_blocks_are_needed_each_lends_its_part() -> None:
     done = decided(lots=[lot(1, ONE)], holders=[holder(1, 2), holder(2, 2)],
                    holdings=[Allocation(1, ONE, 2, 2), Allocation(2, TWO, 2, 2)],
                    wishes=[wish(1, 5, priority=1, may_spread=True)])
-    assert Counter(done.takes) == Counter([Preempt(1, 1, ONE, 2), Preempt(1, 2, TWO, 2)])
+    assert Counter(done.preemptions) == Counter([Preempt(1, 1, ONE, 2), Preempt(1, 2, TWO, 2)])
 
 
 def test_who_may_be_spread_takes_no_more_than_is_short_everywhere() -> None:
     done = decided(coming=[IncomingNodes(ONE, 1, reserved=1)], holders=[holder(1, 3)], holdings=[Allocation(1, TWO, 3,
                                                                                                             3)],
                    wishes=[wish(1, 2, priority=1, may_spread=True)])
-    assert done.takes == (Preempt(1, 1, TWO, 1),)  # though two of that block would do for it alone
+    assert done.preemptions == (Preempt(1, 1, TWO, 1),)  # though two of that block would do for it alone
 
 
 def test_what_is_still_to_be_given_back_is_counted() -> None:
@@ -277,7 +277,7 @@ def test_what_is_still_to_be_given_back_is_counted() -> None:
     first = decide(seen, POLICY, NOW)
     after = carried_out(seen, first)
     again = decide(after, POLICY, NOW)
-    assert (first.takes, again.takes, codes(again)) == ((Preempt(1, 1, kind(), 2),), (), {1: "taking"})
+    assert (first.preemptions, again.preemptions, codes(again)) == ((Preempt(1, 1, kind(), 2),), (), {1: "taking"})
 
 
 def test_it_stays_where_it_has_something_but_goes_where_it_is_granted_now() -> None:
@@ -285,7 +285,7 @@ def test_it_stays_where_it_has_something_but_goes_where_it_is_granted_now() -> N
         "holders": [holder(1, 4, leaving=1)], "holdings": [Allocation(1, TWO, 4, 3)],
         "reclaims": [OpenReclaim(1, 1, 1, TWO, 1, NOW + 9)], "wishes": [wish(1, 2, priority=1)]}
     waits = decided(**seen, coming=[IncomingNodes(ONE, 1)])
-    assert (waits.takes, waits.eases) == ((Preempt(1, 1, TWO, 1),), ())
+    assert (waits.preemptions, waits.reductions) == ((Preempt(1, 1, TWO, 1),), ())
     assert granted(decided(**seen, lots=[lot(2, ONE)])) == [1]
 
 
@@ -294,8 +294,8 @@ def eased(open_: int = 3, **columns: Any) -> tuple[PreemptLess, ...]:
     columns = {"wishes": [wish(1, 4, priority=1)], "holders": [holder(1, 4, 1, leaving=open_)]} | columns
     reclaim = OpenReclaim(1, 1, 1, TWO, open_, NOW + 9)
     done = decided(holdings=[Allocation(1, TWO, 4, 4 - open_)], reclaims=[reclaim], **columns)
-    assert done.takes == ()
-    return done.eases
+    assert done.preemptions == ()
+    return done.reductions
 
 
 def test_what_is_not_short_any_more_may_stay() -> None:
@@ -331,15 +331,15 @@ def test_the_highest_priority_is_spared_first_then_what_was_taken_last() -> None
                            (3, (PreemptLess(2, 1, 0), PreemptLess(3, 1, 0), PreemptLess(1, 1, 1)))):
         done = decided(lots=[lot(free, ONE)], holders=holders, holdings=holdings, reclaims=reclaims,
                        wishes=[wish(1, 4, priority=2)])
-        assert done.eases == expected
+        assert done.reductions == expected
 
 
 # ---------------------------------------------------------------- rejected
 
 def test_the_impossible_is_rejected_with_the_reason() -> None:
     done = decided(lots=[lot(1)], wishes=[wish(1, RequestTuple(1, LARGER_THAN_ANY, 1))])
-    assert done.noes[0].final
-    assert done.noes[0].sentence.startswith(
+    assert done.refusals[0].final
+    assert done.refusals[0].sentence.startswith(
         "1 node wanted, the site has 0 matching. small lacks memory/mib: at least 8GiB wanted")
     assert sentences(decided(lots=[lot(1, UEFI)], wishes=[wish(1, RequestTuple(1, "", 3))])) == {
         1: "1 node wanted, the site has 0 matching. uefi lacks image: one for target disk that fits the hardware "
@@ -348,8 +348,8 @@ def test_the_impossible_is_rejected_with_the_reason() -> None:
 
 def test_no_block_is_large_enough() -> None:
     done = decided(lots=[lot(2, ONE), lot(3, TWO)], wishes=[wish(1, 4)])
-    assert done.noes[0].final
-    assert done.noes[0].sentence == (
+    assert done.refusals[0].final
+    assert done.refusals[0].sentence == (
         "4 nodes wanted in one block, the largest that matches has 3; all blocks together have 5: the request would "
         "have to be spread")
     aside = decided(lots=[lot(2, ONE), lot(3, TWO)], wishes=[wish(1, 4)], site={SMALL: 6})
@@ -373,8 +373,8 @@ def test_tuples_that_are_too_many_together() -> None:
 def test_who_does_not_wait_is_told_now_and_nothing_is_taken_for_it() -> None:
     done = decided(coming=[IncomingNodes(kind(), 2)], holders=[holder(1, 2)], holdings=[Allocation(1, kind(), 2, 2)],
                    wishes=[wish(1, 2, priority=5, may_wait=False)])
-    assert (codes(done), done.takes, done.noes[0].final) == ({1: "now"}, (), True)
-    assert done.noes[0].sentence == "2 nodes wanted, too few of the 4 matching are free, and it does not wait"
+    assert (codes(done), done.preemptions, done.refusals[0].final) == ({1: "now"}, (), True)
+    assert done.refusals[0].sentence == "2 nodes wanted, too few of the 4 matching are free, and it does not wait"
 
 
 # ---------------------------------------------------------------- the whole plan
@@ -385,7 +385,7 @@ def test_nothing_to_do_is_an_empty_plan() -> None:
 
 def test_a_wait_is_told_once() -> None:
     seen = site(wishes=[wish(1, 1)], site={SMALL: 1})
-    told = plan(seen, POLICY, Energy(), NOW).noes[0].sentence
+    told = plan(seen, POLICY, Energy(), NOW).refusals[0].sentence
     assert not plan(replace(seen, wishes=[wish(1, 1, reason=told)]), POLICY, Energy(), NOW)
 
 
@@ -429,7 +429,7 @@ def test_the_example_of_the_documentation() -> None:
         wishes=[wish(1, RequestTuple(2, small, 1), priority=5), wish(2, RequestTuple(3, large, 1), priority=5),
                 wish(3, 2, priority=3), wish(4, 1, priority=1), wish(5, RequestTuple(5, small_only, 1), priority=1)])
     assert (nodes_of(done, 1), nodes_of(done, 2)) == ({TWO: 2}, {kind(BIG, 3): 3})
-    assert done.takes == (Preempt(3, 1, ONE, 2),)
+    assert done.preemptions == (Preempt(3, 1, ONE, 2),)
     assert codes(done) == {3: "taking", 4: "busy", 5: "impossible"}
 
 

@@ -65,7 +65,7 @@ def nothing_protected_is_taken(seen: Snapshot) -> None:
         mobile[holding.vcluster_id, holding.kind] += holding.mobile
     taken: Counter[tuple[int, NodeKind]] = Counter()
     lost: Counter[int] = Counter()
-    for take in done.takes:
+    for take in done.preemptions:
         loser = seen.holders[take.vcluster_id]
         assert take.count > 0
         assert loser.priority < wishes[take.request_id].priority
@@ -86,7 +86,7 @@ def nothing_is_taken_in_vain(seen: Snapshot) -> None:
     for grant in done.grants:
         for share in grant.shares:
             used[share.lot] += share.count
-    for take in done.takes:
+    for take in done.preemptions:
         assert codes(done)[take.request_id] == "taking"
         assert all(used[one] == one.count for one in seen.lots
                    if one.kind == take.kind and one.reserved in (0, take.request_id))
@@ -132,13 +132,13 @@ def _would_do(where: NodeKind, wanted: PendingRequest) -> bool:
 def _still_taken(seen: Snapshot, done: Decision, wanted: PendingRequest) -> Counter[NodeKind]:
     """What is being taken for a request when the decision is carried out."""
     taken: Counter[NodeKind] = Counter()
-    for take in done.takes:
+    for take in done.preemptions:
         taken[take.kind] += take.count
     by_id = {one.id: one for one in seen.reclaims}
     for one in seen.reclaims:
         if one.request_id == wanted.id:
             taken[one.kind] += one.open
-    for ease in done.eases:
+    for ease in done.reductions:
         assert by_id[ease.reclaim_id].open == ease.left + ease.count
         taken[by_id[ease.reclaim_id].kind] -= ease.count
     return +taken
@@ -159,12 +159,13 @@ def _to_be_had(seen: Snapshot, where: NodeKind, wanted: PendingRequest) -> int:
 def everybody_is_answered_once(seen: Snapshot) -> None:
     """Each request is granted or told why not; one that does not wait is not left waiting."""
     done = decide(seen, POLICY, NOW)
-    answered = granted(done) + [no.request_id for no in done.noes]
+    answered = granted(done) + [no.request_id for no in done.refusals]
     assert sorted(answered) == sorted(one.id for one in seen.wishes)
-    assert all(no.sentence for no in done.noes)
+    assert all(no.sentence for no in done.refusals)
     patient = {one.id: one.may_wait for one in seen.wishes}
-    assert all(no.final or patient[no.request_id] for no in done.noes)
-    assert {take.request_id for take in done.takes} <= {one for one, code in codes(done).items() if code == "taking"}
+    assert all(no.final or patient[no.request_id] for no in done.refusals)
+    assert {take.request_id for take in done.preemptions} <= {one for one,
+                                                              code in codes(done).items() if code == "taking"}
 
 
 def order_of_rows_means_nothing(seen: Snapshot) -> None:
@@ -210,10 +211,10 @@ def planning_again_decides_nothing(seen: Snapshot) -> None:
     after = carried_out(seen, decide(seen, POLICY, NOW))
     again = decide(after, POLICY, NOW)
     assert not again.grants
-    assert not again.takes
-    assert not again.eases
-    assert {no.request_id: (no.code, no.sentence) for no in again.noes} == {
-        no.request_id: (no.code, no.sentence) for no in decide(seen, POLICY, NOW).noes if not no.final}
+    assert not again.preemptions
+    assert not again.reductions
+    assert {no.request_id: (no.code, no.sentence) for no in again.refusals} == {
+        no.request_id: (no.code, no.sentence) for no in decide(seen, POLICY, NOW).refusals if not no.final}
 
 
 def it_comes_to_rest(seen: Snapshot) -> None:
@@ -222,8 +223,8 @@ def it_comes_to_rest(seen: Snapshot) -> None:
         seen = carried_out(seen, decide(seen, POLICY, NOW))
     again = decide(seen, POLICY, NOW)
     assert not again.grants
-    assert not again.takes
-    assert not again.eases
+    assert not again.preemptions
+    assert not again.reductions
     assert again == decide(seen, POLICY, NOW)
 
 

@@ -67,8 +67,8 @@ def test_what_is_free_is_held_for_who_has_waited_long() -> None:
     done = decided(**contended())
     assert done.holds == (Hold(1, ONE, 2, 0, 901.0, NOW + 600),)
     assert (granted(done), codes(done)) == ([], {1: "busy", 2: "busy"})
-    assert done.noes[0].sentence == ("waits: 6 nodes wanted, too few of the 6 matching are free; it has waited "
-                                     "long, so what comes free is held for it")
+    assert done.refusals[0].sentence == ("waits: 6 nodes wanted, too few of the 6 matching are free; it has waited "
+                                         "long, so what comes free is held for it")
 
 
 @pytest.mark.parametrize("policy", [replace(PATIENT, hold_after=0.0), replace(PATIENT, hold_after=999.5)])
@@ -130,7 +130,7 @@ def test_what_others_wait_for_comes_back_too() -> None:
                 holders=[holder(1, 1, 1, priority=2, expires_at=NOW + 50), holder(2, 2, 1, expires_at=NOW + 90)],
                 holdings=[Allocation(1, ONE, 1, 0), Allocation(2, ONE, 2, 1)])
     done = decide(seen, PATIENT, NOW)
-    assert [(one.request_id, one.count) for one in done.takes] == [(2, 1)]
+    assert [(one.request_id, one.count) for one in done.preemptions] == [(2, 1)]
     assert (granted(done), [(one.request_id, one.free, one.until) for one in done.holds]) == ([], [(1, 0, NOW + 800)])
     unknown = replace(seen, wishes=[replace(one, lease=float("inf")) for one in seen.wishes])
     assert decide(unknown, PATIENT, NOW).holds == ()
@@ -172,8 +172,8 @@ def test_what_lower_priorities_can_lose_is_left_to_it() -> None:
                 holders=[holder(1, 2, 2, priority=2, expires_at=NOW + 500), holder(2, 2, 0, expires_at=NOW + 9000)],
                 holdings=[Allocation(1, ONE, 2, 0), Allocation(2, ONE, 2, 2)])
     done = decide(seen, PATIENT, NOW)
-    assert (done.takes, [one.until for one in done.holds]) == ((), [NOW + 600])
-    assert [(one.request_id, one.count) for one in decide(seen, POLICY, NOW).takes] == [(2, 2)]
+    assert (done.preemptions, [one.until for one in done.holds]) == ((), [NOW + 600])
+    assert [(one.request_id, one.count) for one in decide(seen, POLICY, NOW).preemptions] == [(2, 2)]
 
 
 # ---------------------------------------------------------------- what is never held
@@ -242,7 +242,7 @@ def test_people_are_told() -> None:
 
 def test_a_plan_that_only_holds_is_nothing_to_do() -> None:
     seen = site(**contended())
-    told = {no.request_id: no.sentence for no in decide(seen, PATIENT, NOW).noes}
+    told = {no.request_id: no.sentence for no in decide(seen, PATIENT, NOW).refusals}
     seen = replace(seen, wishes=[replace(one, reason=told[one.id]) for one in seen.wishes], warned={1: 3600.0})
     done = plan(seen, PATIENT, Energy(), NOW)
     assert done.holds
@@ -388,7 +388,8 @@ def ran(hold_after: float, seed: int, early: float = 1.0) -> dict[int, float]:
     """How long the large ones waited, those that were granted."""
     made, large = stream(hold_after, seed, early)
     for seen, done in made.run(20 * HOUR):
-        assert Counter(one.id for one in seen.wishes) == Counter([*granted(done), *(no.request_id for no in done.noes)])
+        assert Counter(one.id for one in seen.wishes) == Counter([*granted(done),
+                                                                  *(no.request_id for no in done.refusals)])
     return {one: made.waits[one] for one in large if one in made.waits}
 
 

@@ -62,7 +62,7 @@ def granted(*shares: tuple[FreeNodes, int], number: int = 1) -> Plan:
 
 
 def taken(vcluster: int, kind: NodeKind, count: int, number: int = 1) -> Plan:
-    return Plan(takes=(Preempt(number, vcluster, kind, count),))
+    return Plan(preemptions=(Preempt(number, vcluster, kind, count),))
 
 
 def check(snapshot: Snapshot, planned: Plan) -> list[str]:
@@ -79,12 +79,12 @@ def check(snapshot: Snapshot, planned: Plan) -> list[str]:
     (seen(lots=(KEPT,), reclaims=(TAKING,)), taken(5, HERE, 1)),
     (seen(wish(1), wish(2), reclaims=(TAKING,)), taken(5, HERE, 1)),
     (seen(wish(1, 4), reclaims=(TAKING,)), Plan()),
-    (seen(reclaims=(replace(TAKING, open=3),)), Plan(eases=(PreemptLess(1, 3, 0),))),
-    (seen(wish(1, 4), reclaims=(replace(TAKING, open=3),)), Plan(eases=(PreemptLess(1, 2, 1),))),
+    (seen(reclaims=(replace(TAKING, open=3),)), Plan(reductions=(PreemptLess(1, 3, 0),))),
+    (seen(wish(1, 4), reclaims=(replace(TAKING, open=3),)), Plan(reductions=(PreemptLess(1, 2, 1),))),
     (seen(), Plan(drains=(6,))),
     (seen(lots=(), reclaims=(replace(TAKING, deadline=900.0),)), Plan(overdue=(1,))),
     (seen(), Plan(power_changes=(PowerChange(ASLEEP, 2, ""), PowerChange(FREE, 1, "", sleep=True)))),
-    (seen(), Plan(noes=(Refusal(1, "busy", "waits"),))),
+    (seen(), Plan(refusals=(Refusal(1, "busy", "waits"),))),
 ])
 def test_what_is_as_promised(snapshot: Snapshot, planned: Plan) -> None:
     assert check(snapshot, planned) == []
@@ -104,8 +104,8 @@ def test_what_is_as_promised(snapshot: Snapshot, planned: Plan) -> None:
                                                                                        2)),
      "nodes on b, its addresses are on a"),
     (seen(), Plan(grants=(Grant(1, (Share(0, 9, FREE, 2),)),)), "template 9 in place of 4"),
-    (seen(), Plan(grants=granted((FREE, 2)).grants, noes=(Refusal(1, "busy", ""),)), "decided about twice"),
-    (seen(), Plan(grants=granted((FREE, 2)).grants, takes=taken(5, HERE, 1).takes), "is granted and takes"),
+    (seen(), Plan(grants=granted((FREE, 2)).grants, refusals=(Refusal(1, "busy", ""),)), "decided about twice"),
+    (seen(), Plan(grants=granted((FREE, 2)).grants, preemptions=taken(5, HERE, 1).preemptions), "is granted and takes"),
     (seen(), taken(6, HERE, 1), "of priority 10 takes from vcluster 6 of 10"),
     (seen(wish(count=3)), taken(5, HERE, 3), "3 are taken, 2 are above its creation size"),
     (seen(holdings=(Allocation(5, HERE, 4, 1, 1500.0),)), taken(5, HERE, 2),
@@ -120,9 +120,9 @@ def test_what_is_as_promised(snapshot: Snapshot, planned: Plan) -> None:
     (seen(reclaims=(TAKING,)), Plan(), "1 are taken, 3 are there or on their way, 2 wanted"),
     (seen(wish(1, 3, may_spread=True), lots=(ASLEEP,), reclaims=(replace(TAKING, open=2),)), Plan(),
      "2 are taken, 2 are there or on their way, 3 wanted"),
-    (seen(wish(1, 4), reclaims=(replace(TAKING, open=3),)), Plan(eases=(PreemptLess(1, 1, 2),)),
+    (seen(wish(1, 4), reclaims=(replace(TAKING, open=3),)), Plan(reductions=(PreemptLess(1, 1, 2),)),
      "2 are taken, 3 are there"),
-    (seen(reclaims=(TAKING,)), Plan(eases=(PreemptLess(1, 1, 1),)), "1 are open, 1 and 1 are not"),
+    (seen(reclaims=(TAKING,)), Plan(reductions=(PreemptLess(1, 1, 1),)), "1 are open, 1 and 1 are not"),
     (seen(), Plan(drains=(5,)), "drained before its lease is over"),
     (seen(), Plan(expired=(7,)), "seized before its grace is over"),
     (seen(), Plan(expired=(6,)), "seized before its grace is over"),
@@ -150,7 +150,7 @@ def watched(name: str, days: float, **policy: Any) -> tuple[Simulation, list[str
     def watch(snapshot: Snapshot, planned: Plan, now: float) -> None:
         wrong.extend(broken(snapshot, planned, made.policy, now))
         counts[0] += len(planned.grants)
-        counts[1] += len(planned.takes)
+        counts[1] += len(planned.preemptions)
 
     simulation = Simulation(made, watch)
     simulation.advance(simulation.end)
@@ -159,16 +159,16 @@ def watched(name: str, days: float, **policy: Any) -> tuple[Simulation, list[str
 
 @pytest.mark.parametrize("name", ["campus", "bursts"])
 def test_every_plan_of_a_day_keeps_the_promises(name: str) -> None:
-    _, wrong, (grants, takes) = watched(name, 1.0)
+    _, wrong, (grants, preemptions) = watched(name, 1.0)
     assert wrong == []
-    assert min(grants, takes) > 20
+    assert min(grants, preemptions) > 20
 
 
 @pytest.mark.slow
 def test_every_plan_of_a_month_keeps_the_promises() -> None:
-    _, wrong, (grants, takes) = watched("campus", 30.0)
+    _, wrong, (grants, preemptions) = watched("campus", 30.0)
     assert wrong == []
-    assert min(grants, takes) > 1000
+    assert min(grants, preemptions) > 1000
 
 
 def faulty(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
@@ -185,14 +185,14 @@ def faulty(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
 
 def test_a_policy_that_takes_too_much_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def greedy(snapshot: Snapshot, planned: Plan) -> Plan:
-        if len(planned.takes) != 1:
+        if len(planned.preemptions) != 1:
             return planned
-        (take,) = planned.takes
+        (take,) = planned.preemptions
         mobile = sum(one.mobile for one in snapshot.holdings if (one.vcluster_id, one.kind) == (take.vcluster_id,
                                                                                                  take.kind))
         holder = snapshot.holders[take.vcluster_id]  # beyond either the simulator itself finds it impossible
         most = min(mobile, holder.held - holder.leaving - holder.floor)
-        return replace(planned, takes=(replace(take, count=take.count + (most > take.count)),))
+        return replace(planned, preemptions=(replace(take, count=take.count + (most > take.count)),))
 
     faulty(monkeypatch, greedy)
     _, wrong, _ = watched("campus", 0.75)

@@ -399,7 +399,7 @@ def test_a_take_of_more_than_may_be_taken_is_not_carried_out() -> None:
     (kind,) = {machine.kind for machine in cluster.held}
     (request,) = site.pending.values()
     with pytest.raises(apply_plan.Impossible, match="of 0 that may be"):
-        apply_plan.apply(site, Plan(takes=(Preempt(request.id, cluster.id, kind, 1),)))
+        apply_plan.apply(site, Plan(preemptions=(Preempt(request.id, cluster.id, kind, 1),)))
 
 
 def test_the_lifecycle_is_the_products() -> None:

@@ -67,11 +67,11 @@ def acts(plan: Plan, site: Site) -> list[Act]:
         *(Act(f"end vcluster {one}", partial(end, vcluster_id=one)) for one in plan.deserted),
         *(Act(f"grant request {one.request_id}", partial(grant, granted=one, site=site), one.request_id)
           for one in plan.grants),
-        *(Act(f"ease reclaim {one.reclaim_id}", partial(ease, eased=one)) for one in plan.eases),
+        *(Act(f"ease reclaim {one.reclaim_id}", partial(ease, eased=one)) for one in plan.reductions),
         *(Act(f"seize by reclaim {one}", partial(seize, reclaim_id=one, site=site)) for one in plan.overdue),
-        *(Act(f"take for request {one.request_id}", partial(take, taken=one, site=site)) for one in plan.takes),
-        *(Act("tell requests why not", partial(tell, noes=plan.noes[start:start + TOLD]))
-          for start in range(0, len(plan.noes), TOLD)),
+        *(Act(f"take for request {one.request_id}", partial(take, taken=one, site=site)) for one in plan.preemptions),
+        *(Act("tell requests why not", partial(tell, refusals=plan.refusals[start:start + TOLD]))
+          for start in range(0, len(plan.refusals), TOLD)),
         *(Act("put nodes to sleep" if part.sleep else "wake nodes", partial(change_power, part=part, site=site))
           for one in plan.power_changes for start in range(0, one.count, SWITCHED)
           for part in [replace(one, count=min(SWITCHED, one.count - start))]),
@@ -144,15 +144,15 @@ def _admit(tx: Tx, vcluster: Vcluster, request: Request, site: Site, now: float)
         vclusters.change(tx, vcluster, now, size=vcluster.size + sum(one.count for one in request.tuples))
 
 
-def tell(tx: Tx, *, noes: Sequence[Refusal], claim: Claim, now: float) -> Result[int]:
+def tell(tx: Tx, *, refusals: Sequence[Refusal], claim: Claim, now: float) -> Result[int]:
     """Tell requests why they wait or are rejected. A vcluster whose first request is rejected ends."""
     claims.confirm(tx, claim, now)
-    for no in noes:
+    for no in refusals:
         if not no.final:
             requests.explain(tx, no.request_id, no.sentence)
         else:
             core_requests.reject(tx, no.request_id, no.sentence, now)
-    return Result(len(noes))
+    return Result(len(refusals))
 
 
 def waits(tx: Tx, request_id: int, refused: Refused) -> None:

@@ -233,8 +233,8 @@ class _Names:
             for share in grant.shares:
                 yield self._line("grant", share.lot.kind, share.count, self._of[grant.request_id], grant.request_id,
                                  _readiness(share.lot))
-        left = {ease.reclaim_id: ease.left for ease in plan.eases}
-        for ease in plan.eases:
+        left = {ease.reclaim_id: ease.left for ease in plan.reductions}
+        for ease in plan.reductions:
             reclaim = self._reclaims[ease.reclaim_id]
             yield self._line("ease", reclaim.kind, ease.count, self._vclusters[reclaim.vcluster_id], reclaim.request_id,
                              "not wanted any more: there is enough without")
@@ -242,13 +242,13 @@ class _Names:
             yield self._line("seize", reclaim.kind, left.get(reclaim.id, reclaim.open),
                              self._vclusters[reclaim.vcluster_id], reclaim.request_id,
                              "not given back by the deadline of the reclaim")
-        for take in plan.takes:
+        for take in plan.preemptions:
             yield self._line("take", take.kind, take.count, self._vclusters[take.vcluster_id], take.request_id,
                              f"for vcluster {self._of[take.request_id]}, which goes first")
         for hold in (one for one in plan.holds if one.free + one.coming):
             yield self._line("hold", hold.kind, hold.free + hold.coming, self._of[hold.request_id], hold.request_id,
                              next(reasons.held([hold], {hold.request_id: f"request {hold.request_id}"}, self._now)))
-        for no in plan.noes:
+        for no in plan.refusals:
             yield Planned("reject" if no.final else "wait", self._of[no.request_id], no.request_id, about=no.sentence)
         for change in plan.power_changes:
             yield self._line("sleep" if change.sleep else "wake", change.lot.kind, change.count, "", None, change.why)

@@ -137,7 +137,7 @@ def explain(
                   if any(not types.isdisjoint(fitting.fit(each, one.subnet).site_of) for each in one.tuples))
     decision = decide(snapshot, policy, now, fitting)
     code, sentence = "granted", "It is granted in the next pass."
-    for no in decision.noes:
+    for no in decision.refusals:
         if no.request_id == request_id:
             code, sentence = no.code, f"{no.sentence[:1].upper()}{no.sentence[1:]}."
     parts = Explanation(

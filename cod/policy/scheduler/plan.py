@@ -34,9 +34,9 @@ def plan(snapshot: Snapshot, policy: Policy, energy: Energy, now: float) -> Plan
         deserted=tuple(sorted(snapshot.deserted)),
         overdue=leases.overdue(snapshot, now),
         grants=decision.grants,
-        eases=decision.eases,
-        takes=decision.takes,
-        noes=tuple(no for no in decision.noes if no.final or no.sentence != told[no.request_id]),
+        reductions=decision.reductions,
+        preemptions=decision.preemptions,
+        refusals=tuple(no for no in decision.refusals if no.final or no.sentence != told[no.request_id]),
         power_changes=power_changes(snapshot, decision.kept, energy, granted),
         holds=decision.holds,
     )

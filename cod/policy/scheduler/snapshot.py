@@ -240,7 +240,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of the pending requests: each is in `grants` or in `noes`.
+    """What becomes of the pending requests: each is in `grants` or in `refusals`.
 
     eases  of reclaims whose requests wait on: what ended requests had taken for them ends with them
     kept  how many free nodes of each lot requests that wait keep for themselves: nobody behind them gets those
@@ -248,9 +248,9 @@ class Decision:
     """
 
     grants: tuple[Grant, ...] = ()
-    takes: tuple[Preempt, ...] = ()
-    noes: tuple[Refusal, ...] = ()
-    eases: tuple[PreemptLess, ...] = ()
+    preemptions: tuple[Preempt, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    reductions: tuple[PreemptLess, ...] = ()
     kept: Mapping[FreeNodes, int] = field(default_factory=dict)
     holds: tuple[Hold, ...] = ()
 
@@ -283,9 +283,9 @@ class Plan:
     deserted: tuple[int, ...] = ()
     overdue: tuple[int, ...] = ()
     grants: tuple[Grant, ...] = ()
-    eases: tuple[PreemptLess, ...] = ()
-    takes: tuple[Preempt, ...] = ()
-    noes: tuple[Refusal, ...] = ()
+    reductions: tuple[PreemptLess, ...] = ()
+    preemptions: tuple[Preempt, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
     power_changes: tuple[PowerChange, ...] = ()
     holds: tuple[Hold, ...] = ()
 
