@@ -466,8 +466,8 @@ FAULTS: list[tuple[Callable[[Snapshot], None], Callable[[pytest.MonkeyPatch], No
     (never_more_is_held_than_is_short, _patched(inventory.Inventory, "hold", _one_more)),
     (whoever_is_granted_has_all, _patched(inventory.Inventory, "let", lambda _: lambda *_: None)),
     (never_more_is_held_than_is_short, _patched(backfill.Backfill, "hold", _early)),
-    (only_one_holds_of_a_type, _patched(backfill.Backfill, "_keep", lambda keep: lambda self, *rest: (
-        keep(self, *rest), self._types.clear()))),
+    (only_one_holds_of_a_type, _patched(backfill.Backfill, "hold", lambda hold: lambda self, want: (
+        hold(self, want), self._types.clear())[0])),
     (nothing_is_held_in_vain, _patched(backfill.Backfill, "_returns", _endless)),
     (nobody_behind_keeps_what_is_held, _patched(allocate, "back", lambda _: lambda *_: 0.0)),
 ]
