@@ -208,7 +208,7 @@ def question(
     key: str | None = None,
 ) -> Call:
     """Return the question of a program, or of a browser's script, to a route."""
-    return Call(context.site, context.clock(), who, context.images, named(route.path, names), body, query,
+    return Call(context.site.current, context.clock(), who, context.images, named(route.path, names), body, query,
                 key or secrets.token_hex(16), context.webhook_key, context.authority, context.consoles,
                 fingerprint=context.fingerprint())
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from cod.model import Site, SiteRef
+from cod.model import SiteRef
 from cod.pool import Pool
 from cod.security.ca import Ca
 from cod.web.events import Hub
@@ -38,7 +38,7 @@ class Context:
 
     reactor: Any
     pool: Pool
-    sites: SiteRef
+    site: SiteRef
     clock: Callable[[], float]
     local: bool
     images: Path
@@ -55,8 +55,3 @@ class Context:
     signin: SignIn
     hub: Hub
     rate_limits: RateLimits
-
-    @property
-    def site(self) -> Site:
-        """The site as it is now."""
-        return self.sites.current

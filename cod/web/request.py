@@ -233,7 +233,7 @@ class ApiRequest(http.Request):
         if kind.lower() != "bearer" or not token:
             raise HttpProblem(401, "unauthorised", "show a token: Authorization: Bearer TOKEN")
         who = await self.context.pool.read(tokens.caller, token.strip(), self.address, self.context.clock(),
-                                           self.context.site.signin)
+                                           self.context.site.current.signin)
         if who is None:
             raise HttpProblem(401, "unauthorised", "the token is not valid: unknown, expired, revoked, or its user "
                               "has to sign in first")

@@ -84,7 +84,7 @@ class ApiServer(Service):
         self.intake = Intake(reactor, pool, site, incoming, wake, clock)
         self._apis = [
             Api(Context(
-                reactor=reactor, pool=pool, sites=site, clock=clock, local=local, images=images, intake=self.intake,
+                reactor=reactor, pool=pool, site=site, clock=clock, local=local, images=images, intake=self.intake,
                 upload_limit=upload_limit, wake=wake, metrics=partial(metrics.page, pool, site, clock),
                 webhook_key=webhook_key, authority=authority, names=frozenset(name.lower() for name in names),
                 proxied=tls is None, consoles=consoles, fingerprint=(lambda: tls.fingerprint) if tls else str,

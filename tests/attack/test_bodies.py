@@ -148,7 +148,7 @@ class Line:
         pool: Any = Rehearsal(engine)
         intake = Intake(self.reactor, pool, SiteRef(site), folder / "incoming", lambda effects: None, self.clock)
         self.api = Api(Context(
-            reactor=self.reactor, pool=pool, sites=SiteRef(site), clock=self.clock, local=False, images=folder,
+            reactor=self.reactor, pool=pool, site=SiteRef(site), clock=self.clock, local=False, images=folder,
             intake=intake, upload_limit=2**20, wake=lambda effects: None, metrics=Deferred, webhook_key=bytes(32),
             authority=None, names=frozenset(), proxied=False, consoles=None, fingerprint=str,
             signin=SignIn(self.reactor, pool, SiteRef(site), self.clock), hub=Hub(self.reactor, pool),

@@ -154,7 +154,7 @@ def test_how_the_recording_goes_is_said(served: Served, say: Said) -> None:
 
 def test_what_was_recorded_stays_when_recording_ends(served: Served, say: Said) -> None:
     say(b"before")
-    object.__setattr__(served.server._apis[0].context.site, "consoles", ConsoleRules(record=False))
+    object.__setattr__(served.server._apis[0].context.site.current, "consoles", ConsoleRules(record=False))
     found = console(served.local)
     assert (found["state"], found["text"]) == ("off", "before")
 

@@ -1,7 +1,8 @@
 """How many files of cod/ a message passes on its way to the database and back: what a reader opens who follows it.
 
 The goals are 20 for a POST of a request by REST, 15 for a hardware report, 10 for a DHCPDISCOVER. The ceilings here are
-what is reached. Whoever needs another file raises one, and has a reason; whoever needs one less lowers it.
+what is reached: only the last is. A change that needs another file raises a ceiling, and says why; one that needs a
+file less lowers it.
 """
 # ruff: noqa: F401, F811 (fixtures)
 
@@ -60,7 +61,7 @@ def test_a_post_of_a_request_by_rest(
     connection.close()
     assert answer.status == 202
     assert looked_up == ["/vclusters/web/requests"]  # once, for all that is done with the request
-    assert len(found) <= 30, sorted(found)  # 20 is the goal
+    assert len(found) <= 29, sorted(found)  # 20 is the goal
     assert not [each for each in found if "upload" in each or "multipart" in each or "form" in each]
 
 
@@ -81,4 +82,4 @@ def test_a_dhcpdiscover(stand: Stand, threads_at_work: Threads) -> None:
     with files_passed(*threads_at_work) as found:
         stand.send(discover(1))
         stand.receive()
-    assert len(found) <= 13, sorted(found)  # 10 is the goal
+    assert len(found) <= 10, sorted(found)

@@ -50,7 +50,7 @@ def test_a_link_has_a_name_that_people_can_reach(served: Served, site: Site) -> 
     for named, host, wanted in ((False, "cod.example.org:8443", "https://cod.example.org:8443/"),
                                 (False, "127.0.0.1:8443", "https://inner/"), (False, "localhost", "https://inner/"),
                                 (True, "cod.example.org:8443", "https://inner/")):
-        change(served, sites=SiteRef(replace(site, signin=replace(site.signin, url="https://inner", named=named))),
+        change(served, site=SiteRef(replace(site, signin=replace(site.signin, url="https://inner", named=named))),
                **reached)
         browser.host = host
         page = browser.get("/people").send("/people/invite", email="")
@@ -66,7 +66,7 @@ def test_a_letter_leads_to_the_site_whatever_the_host_header_says(served: Served
     with receivers.serving() as box:
         mail = Mail(host="127.0.0.1", port=box.port, tls="none", sender="cod@example.org")
         signin = replace(site.signin, url="https://inner", named=False)
-        change(served, sites=SiteRef(replace(site, mail=mail, signin=signin)))
+        change(served, site=SiteRef(replace(site, mail=mail, signin=signin)))
         page = browser.get("/groups/physics").send("/groups/physics/invite", email="bob@example.org", mail="true")
     assert page.status == 200, page.words
     link = page.tree.xpath("//pre")[0].text_content()

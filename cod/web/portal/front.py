@@ -132,8 +132,8 @@ class Portal:
 
     def _ask(self, asked: PageRequest, names: Names, body: Any = None, query: Any = None, key: str = "") -> Call:
         context = self.context
-        return Call(context.site, context.clock(), asked.visit.who or NOBODY, context.images, names, body, query,
-                    key or secrets.token_hex(16), context.webhook_key, context.authority,
+        return Call(context.site.current, context.clock(), asked.visit.who or NOBODY, context.images, names, body,
+                    query, key or secrets.token_hex(16), context.webhook_key, context.authority,
                     context.consoles, asked.header("host") or "", context.fingerprint())
 
     def _context(self, asked: PageRequest, place: str, form: Form | None = None) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class Portal:
             return replace(made, mark=mark)
 
         return {
-            "me": visit.who, "user": visit.session and visit.session.user, "site": self.context.site,
+            "me": visit.who, "user": visit.session and visit.session.user, "site": self.context.site.current,
             "now": self.context.clock(), "path": asked.path, "place": place,
             "nav": nav.entries(visit.who, self._served), "flash": visit.flash, "forms": forms,
             "here": partial(links.changed, asked.path, asked.query), "csrf": visit.csrf,
