@@ -150,7 +150,7 @@ def _set(path: Path) -> Set:
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[None]:
-    """The folder, made now if need be, for this process alone."""
+    """Provide the folder, made now if need be, for this process alone."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if any(folder.iterdir()) and not (folder / "sets").is_dir():
         raise BackupRefused(f"{folder} is not empty and holds no backups of COD: name another folder")
@@ -171,7 +171,7 @@ def _opened(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _growing(folder: Path) -> Iterator[Path]:
-    """A folder below `folder` that is gone at the end unless it was renamed."""
+    """Provide a folder below `folder` that is gone at the end unless it was renamed."""
     growing = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
     try:
         yield growing

@@ -261,7 +261,7 @@ def edge(context: PartContext) -> list[Any]:
 
 
 def _nmp(g: PartContext, addresses: list[str]) -> Any:
-    """The server that VCMs connect to."""
+    """Return the server that VCMs connect to."""
     from cod.net.nmp import tls
     from cod.net.nmp.server import NmpServer
 
@@ -274,7 +274,7 @@ def _nmp(g: PartContext, addresses: list[str]) -> Any:
 
 
 def images(context: PartContext) -> list[Any]:
-    """The HTTP boot and image server, and what takes new images and captured disks in."""
+    """Return the HTTP boot and image server, and what takes new images and captured disks in."""
     from cod.net.bootserver.captures import Captures
     from cod.net.bootserver.server import HttpServer
     from cod.workers.ingest import Ingester
@@ -292,7 +292,8 @@ def images(context: PartContext) -> list[Any]:
 
 
 def manager(context: PartContext) -> list[Any]:
-    """The resource manager, deadlines, readiness checks, power, consoles, delivery of notices, accounts, pruning."""
+    """Return the resource manager, deadlines, readiness checks, power, consoles, delivery of notices, accounts,
+    pruning."""
     from cod.net.notify.delivery import Post
     from cod.power.drivers import consoles, drivers
     from cod.power.edge import PowerEdge
@@ -326,7 +327,7 @@ def manager(context: PartContext) -> list[Any]:
 
 
 def web(context: PartContext) -> list[Any]:
-    """The portal and the REST API: the UNIX socket, and TLS where the site file says so."""
+    """Return the portal and the REST API: the UNIX socket, and TLS where the site file says so."""
     from cod.web.server import ApiServer
     from cod.web.tls import WebTls
 
@@ -338,7 +339,7 @@ def web(context: PartContext) -> list[Any]:
 
 
 def _web_certificate(subnets: Iterable[Subnet], settings: Settings) -> webcert.WebCertificate:
-    """The site's own, or the one that COD has made, made anew if need be."""
+    """Return the site's own, or the one that COD has made, made anew if need be."""
     listening = [address for address, _ in settings.listen if not ip_address(address).is_unspecified]
     names = [*settings.names, "localhost", *(subnet.server for subnet in subnets), *listening]
     return settings.certificate or webcert.self_signed(settings.web, names)

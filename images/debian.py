@@ -44,7 +44,7 @@ GRUB_BIOS = ("part_gpt", "part_msdos", "ext2", "search_fs_uuid")  # the rest is 
 
 
 def wanted() -> list[packages.Package]:
-    """Every package of the system, at the version that apt would install today. Reads apt's lists only."""
+    """Return every package of the system, at the version that apt would install today. Reads apt's lists only."""
     return packages.closure((*MINIMAL, *PACKAGES))
 
 
@@ -80,7 +80,8 @@ def make(debs: list[Path], scratch: Path, path: Path) -> dict[str, object]:
 
 
 def sources() -> str:
-    """The release's lines for sources.list, from where apt is set up to fetch it here. Raises PackagesMissing."""
+    """Return the release's lines for sources.list, from where apt is set up to fetch it here. Raises
+    PackagesMissing."""
     form = f"deb [signed-by={KEYRING}] $(REPO_URI) $(RELEASE) $(COMPONENT)"
     listed = packages.run("apt-get", "indextargets", "--format", form, "Created-By: Packages", "Origin: Debian",
                           "Component: main")

@@ -37,12 +37,12 @@ class ImagePartition:
 
 
 def identifier(*words: object) -> str:
-    """A UUID that depends on the words alone."""
+    """Return a UUID that depends on the words alone."""
     return str(uuid.uuid5(_IDS, "/".join(map(str, words))))
 
 
 def starts(parts: Sequence[ImagePartition]) -> list[int]:
-    """The MiB at which each partition starts."""
+    """Return the MiB at which each partition starts."""
     return [1 + sum(part.size for part in parts[:number]) for number in range(len(parts))]
 
 
@@ -70,7 +70,7 @@ def put(path: Path, content: bytes, offset: int) -> None:
 
 
 def fat(scratch: Path, label: str, size: int, files: Mapping[str, bytes]) -> bytes:
-    """A FAT16 file system of `size` MiB with `files` by path."""
+    """Return a FAT16 file system of `size` MiB with `files` by path."""
     image, tree = scratch / "fat.img", scratch / "fat"
     image.unlink(missing_ok=True)
     _run(["mkfs.fat", "-C", "-F", "16", "--invariant", "-i", volume_id(label).replace("-", ""), "-n",
@@ -81,13 +81,13 @@ def fat(scratch: Path, label: str, size: int, files: Mapping[str, bytes]) -> byt
 
 
 def volume_id(label: str) -> str:
-    """The identifier of a FAT file system with that label, as /etc/fstab names it."""
+    """Return the identifier of a FAT file system with that label, as /etc/fstab names it."""
     digest = hashlib.sha256(label.encode()).hexdigest().upper()
     return f"{digest[:4]}-{digest[4:8]}"
 
 
 def ext4(scratch: Path, label: str, size: int, files: Mapping[str, tuple[bytes, int]]) -> bytes:
-    """An ext4 file system of `size` MiB with `files` as `write_tree` takes them; they are root's."""
+    """Return an ext4 file system of `size` MiB with `files` as `write_tree` takes them; they are root's."""
     image, tree = scratch / "ext4.img", scratch / "ext4"
     image.unlink(missing_ok=True)
     write_tree(tree, files)

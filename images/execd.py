@@ -58,7 +58,7 @@ def make(tools: Path, root: Path, scratch: Path, path: Path) -> dict[str, object
 
 
 def files(root: Path) -> Files:
-    """The root file system: the packages' files, what their installation would have added, and our own."""
+    """Return the root file system: the packages' files, what their installation would have added, and our own."""
     found = dict(_packaged(root))
     found |= {folder: (b"usr/" + folder.encode(), S_IFLNK | 0o777) for folder in MERGED}
     found |= {path: (b"", S_IFDIR | mode) for path, mode in FOLDERS.items()}

@@ -54,7 +54,7 @@ def _last(hello: Hello, packages: Path, scratch: Path, part: ImagePartition) -> 
 
 
 def files(hello: Hello, packages: Path) -> dict[str, tuple[bytes, int]]:
-    """The root file system's files, (content, mode) by path."""
+    """Return the root file system's files, (content, mode) by path."""
     return _own(hello, packages) | ssh.files(packages)
 
 

@@ -48,7 +48,7 @@ def write(path: Path, size: int, packages: Path, scratch: Path, *, ramdisk: byte
 
 
 def ramdisk(packages: Path, files: Mapping[str, tuple[bytes, int]]) -> bytes:
-    """`files`, as `disk.write_tree` takes them, with the drivers of the lab's machines."""
+    """Return `files`, as `disk.write_tree` takes them, with the drivers of the lab's machines."""
     entries = {path: cpio.link(content.decode()) if S_ISLNK(mode) else cpio.file(content, mode)
                for path, (content, mode) in files.items()}
     entries |= modules.tree(packages, "lab", MODULES)

@@ -58,7 +58,7 @@ def make(path: Path) -> dict[str, object]:
 
 
 def boot_code(sector: int) -> bytes:
-    """The boot sector's code; it reads the text at `sector`."""
+    """Return the boot sector's code; it reads the text at `sector`."""
     data = {
         "packet": struct.pack("<BBHHHQ", 16, 0, 1, _READ, 0, sector),
         "message": MESSAGE.encode() + b"\0",
@@ -71,5 +71,5 @@ def boot_code(sector: int) -> bytes:
 
 
 def _filling(name: str) -> bytes:
-    """Bytes that look like nothing, the same each time."""
+    """Return bytes that look like nothing, the same each time."""
     return hashlib.shake_256(f"opaque {name}".encode()).digest(FILLED * MIB)

@@ -58,11 +58,11 @@ class Job:
         self._replaced.set()
 
     def is_running(self) -> bool:
-        """Its thread may still touch a disk."""
+        """Return whether the job's thread may still touch a disk."""
         return self.result is None and self._thread.is_alive()
 
     def take_progress(self) -> Progress | None:
-        """The newest sign of progress, once."""
+        """Return the newest sign of progress, once."""
         newest, self.progress = self.progress, None
         return newest
 
@@ -191,7 +191,7 @@ class Agent:
             self.leave = job.order.action
 
     def due(self) -> float:
-        """When `tick` is wanted next, if nothing else happens."""
+        """Return when `tick` is wanted next, if nothing else happens."""
         if not self.welcomed:
             return self._heard_at + PATIENCE
         running = self._job is not None and self._job.is_running()
@@ -199,7 +199,7 @@ class Agent:
         return min(self._beat_at, self._heard_at + SILENCE * self._interval, *filter(None, optional))
 
     def to_send(self) -> bytes:
-        """Bytes for the server; empty when there are none."""
+        """Return bytes for the server; empty when there are none."""
         data = bytes(self._output)
         self._output.clear()
         return data

@@ -51,7 +51,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """The program; returns its exit status."""
+    """Return the program; returns its exit status."""
     try:
         return run(options)
     except BadOptions as error:
@@ -89,13 +89,13 @@ def log_end(reason: str) -> None:
 
 
 def pause(failures: int, chance: float) -> float:
-    """Seconds until the next attempt: doubling, and spread by `chance` (0..1), so that a thousand nodes whose server
-    comes back do not knock in step."""
+    """Return seconds until the next attempt: doubling, and spread by `chance` (0..1), so that a thousand nodes whose
+    server comes back do not knock in step."""
     return min(FIRST_PAUSE * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE) * (0.25 + 0.75 * chance)
 
 
 def command_line(root: Path) -> dict[str, str]:
-    """The kernel's command line as a mapping; words without a value map to ''."""
+    """Return the kernel's command line as a mapping; words without a value map to ''."""
     try:
         words = (root / "proc/cmdline").read_text().split()
     except OSError:
@@ -174,7 +174,7 @@ class Shell:
             self._waker.send(b"\0")
 
     def converse(self, host: str, port: int) -> str:
-        """One connection, from connect to its end; returns why it ended, '' if the machine is to leave."""
+        """Return one connection, from connect to its end; returns why it ended, '' if the machine is to leave."""
         self.was_welcomed = False
         try:
             with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:

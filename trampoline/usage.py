@@ -33,7 +33,7 @@ class PartitionUsage:
 
     @property
     def is_seed(self) -> bool:
-        """Does it hold what one node alone was told?"""
+        """Whether the partition holds what one node alone was told."""
         return self.content.label == SEED
 
 
@@ -72,7 +72,7 @@ def look(disk: Disk) -> Usage:
 
 
 def _size(disk: Disk, kept: Sequence[PartitionUsage], has_backup: bool) -> int:
-    """As small as the map allows, so that the copy fits onto smaller disks, too."""
+    """Return the size: as small as the map allows, so that the copy fits onto smaller disks, too."""
     end = max((part.start + part.size for part in kept), default=0) + (ALIGN if has_backup else 0)
     return min(-(-max(end, ALIGN) // ALIGN) * ALIGN, disk.size)
 

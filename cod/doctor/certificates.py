@@ -30,7 +30,7 @@ def findings(context: Context) -> Iterator[Finding]:
 
 
 def _judged(what: str, files: WebCertificate, remedy: str, now: float, made: bool) -> Finding:
-    """`made`: COD makes the files where both are missing."""
+    """Return the certificates. `made`: COD makes the files where both are missing."""
     if made and not _exists(files.certificate) and not _exists(files.key):
         return Finding("certificates", GOOD, f"{what}: COD makes it when the server starts")
     try:

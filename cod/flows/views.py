@@ -21,14 +21,14 @@ def node_list(
     tx: Tx, *, page: Page = ALL, policy: Policy | None = None, groups: frozenset[int] | None = None,
     **filters: str | None,
 ) -> Listed[NodeView]:
-    """Nodes that these groups hold (None: all), by name; with `policy`, until when they are immune. For filters see
-    `store.lists.nodes`."""
+    """Return nodes that these groups hold (None: all), by name; with `policy`, until when they are immune. For filters
+    see `store.lists.nodes`."""
     found = lists.nodes(tx, page, groups, **filters)
     return Listed(protected(found, policy), found.next, found.total)
 
 
 def node(tx: Tx, name: str, policy: Policy | None = None) -> NodeView:
-    """One node."""
+    """Return one node."""
     found = protected(views.nodes(tx, name=name), policy)
     if not found:
         raise Refused("not_found", f"there is no node {name!r}", "name")
@@ -38,8 +38,8 @@ def node(tx: Tx, name: str, policy: Policy | None = None) -> NodeView:
 def node_in_full(
     tx: Tx, name: str, policy: Policy | None = None, groups: frozenset[int] | None = None
 ) -> tuple[NodeView, list[Binding], list[dict[str, Any]], list[dict[str, Any]]]:
-    """One node with its bindings, the newest `SHOWN` transitions (oldest first; of these groups, if there are any:
-    while they held it), and, for everybody's, the newest conflicts about its MACs."""
+    """Return one node with its bindings, the newest `SHOWN` transitions (oldest first; of these groups, if there are
+    any: while they held it), and, for everybody's, the newest conflicts about its MACs."""
     view = node(tx, name, policy)
     history = node_history(tx, name=name, page=Page(limit=SHOWN), groups=groups)
     return (view, bindings.of_node(tx, view.node.id), history[::-1],
@@ -49,34 +49,34 @@ def node_in_full(
 def node_history(
     tx: Tx, *, name: str, page: Page = ALL, groups: frozenset[int] | None = None
 ) -> Listed[dict[str, Any]]:
-    """A node's transitions, the newest first; of these groups (None: all), while they held it."""
+    """Return a node's transitions, the newest first; of these groups (None: all), while they held it."""
     return lists.history(tx, page, groups, node=name)
 
 
 def vcluster_history(
     tx: Tx, *, name: str, page: Page = ALL, groups: frozenset[int] | None = None
 ) -> Listed[dict[str, Any]]:
-    """The transitions of a vcluster's nodes while it held them, the newest first."""
+    """Return the transitions of a vcluster's nodes while it held them, the newest first."""
     return lists.history(tx, page, groups, vcluster=name)
 
 
 def vcluster_list(
     tx: Tx, *, page: Page = ALL, ended: bool = False, groups: frozenset[int] | None = None, **filters: str | None
 ) -> Listed[VclusterView]:
-    """Vclusters by name, of these groups (None: all); those that have ended too if `ended`."""
+    """Return vclusters by name, of these groups (None: all); those that have ended too if `ended`."""
     return lists.vclusters(tx, page, groups, ended=ended, **filters)
 
 
 def vcluster(tx: Tx, name: str, policy: Policy | None = None) -> tuple[VclusterView, list[NodeView]]:
-    """A vcluster as `vcluster_alone` finds it, with its nodes by name; one that has ended has none."""
+    """Return a vcluster as `vcluster_alone` finds it, with its nodes by name; one that has ended has none."""
     found = vcluster_alone(tx, name)
     ended = found.vcluster.ended_at is not None
     return found, [] if ended else protected(views.nodes(tx, vcluster=found.vcluster.name, limit=100_000), policy)
 
 
 def vcluster_alone(tx: Tx, name: str) -> VclusterView:
-    """The vcluster that has that name now, or else the last one that had it; 'name@id' names an older one. Without its
-    nodes."""
+    """Return the vcluster that has that name now, or else the last one that had it; 'name@id' names an older one.
+    Without its nodes."""
     found = views.vclusters(tx, name=name, ended=True)
     if not found:
         raise Refused("not_found", f"there is no vcluster {name!r}", "name")
@@ -86,12 +86,12 @@ def vcluster_alone(tx: Tx, name: str) -> VclusterView:
 def request_list(
     tx: Tx, *, page: Page = ALL, groups: frozenset[int] | None = None, **filters: str | None
 ) -> Listed[RequestView]:
-    """Requests of these groups (None: all), the newest first."""
+    """Return requests of these groups (None: all), the newest first."""
     return lists.requests(tx, page, groups, **filters)
 
 
 def request(tx: Tx, request_id: int) -> RequestView:
-    """One request."""
+    """Return one request."""
     found = views.requests(tx, request_id)
     if not found:
         raise Refused("not_found", f"there is no request {request_id}", "id")
@@ -99,12 +99,13 @@ def request(tx: Tx, request_id: int) -> RequestView:
 
 
 def conflict_list(tx: Tx, *, page: Page = ALL, kind: str | None = None) -> Listed[dict[str, Any]]:
-    """Address and identity conflicts, newest first."""
+    """Return address and identity conflicts, newest first."""
     return lists.conflicts(tx, page, kind=kind)
 
 
 def told_until(tx: Tx, after: int | None) -> int:
-    """Id of the newest notice that whoever has seen the transition `after` (None: the newest) has surely seen."""
+    """Return the id of the newest notice that whoever has seen the transition `after` (None: the newest) has surely
+    seen."""
     if after is None:
         return notices.newest(tx)
     return notices.newest_before(tx, after) if after else 0
@@ -113,8 +114,8 @@ def told_until(tx: Tx, after: int | None) -> int:
 def happened(
     tx: Tx, after: int, told: int
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]], list[NoticeView]]:
-    """Transitions after the one with the id `after`, the progress of disks being written now, and the notices after the
-    one with the id `told`."""
+    """Return transitions after the one with the id `after`, the progress of disks being written now, and the notices
+    after the one with the id `told`."""
     return events.events(tx, after), events.progress(tx), notices.every(tx, after=told, limit=500)
 
 

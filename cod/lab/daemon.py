@@ -162,7 +162,7 @@ async def serve(name: str) -> None:
 
 
 async def reply(switches: Switches, line: bytes) -> dict[str, Any]:
-    """The answer to one line."""
+    """Return the answer to one line."""
     try:
         return {"ok": True} | await switches.answer(json.loads(line))
     except Refused as refusal:

@@ -106,7 +106,7 @@ class User:
 
     @property
     def able(self) -> bool:
-        """May it do anything at all?"""
+        """Whether the user may do anything at all."""
         return self.disabled_at is None and self.absent_at is None
 
 

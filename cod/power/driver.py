@@ -81,7 +81,7 @@ class PowerDriver(Protocol):
         ...
 
     def watts(self, target: Target) -> Awaitable[float | None]:
-        """What the machine draws now; None when its BMC does not measure."""
+        """Return what the machine draws now; None when its BMC does not measure."""
         ...
 
 
@@ -92,15 +92,15 @@ class Plain:
     measures = False
 
     async def soft(self, target: Target) -> bool:
-        """It cannot ask."""
+        """Raise: the driver cannot ask."""
         return False
 
     async def boot_from_network(self, target: Target) -> bool:
-        """It cannot tell the machine."""
+        """Raise: the driver cannot tell the machine."""
         return False
 
     async def watts(self, target: Target) -> float | None:
-        """It does not measure."""
+        """Return None: the driver does not measure."""
         return None
 
 

@@ -48,7 +48,7 @@ class Pace:
     tokens: float = 1.0
 
     def room(self, now: float, rate: float) -> int:
-        """How many may start now, where `rate` may in a second."""
+        """Return how many may start now, where `rate` may in a second."""
         self.tokens = min(max(rate, 1.0), self.tokens + max(0.0, now - self.at) * rate)
         self.at = now
         return int(self.tokens)
@@ -211,7 +211,8 @@ class PowerEdge(Service):
         return seen
 
     async def _asked(self, driver: PowerDriver, target: Target) -> bool:
-        """Was its system asked to shut down? A refusal counts as a command that did nothing: the plug comes next."""
+        """Return whether the node's system was asked to shut down. A refusal counts as a command that did nothing: the
+        plug comes next."""
         try:
             return await driver.soft(target)
         except PowerError as error:

@@ -75,7 +75,7 @@ class IpmiDriver(Plain):
         await off_then_on(self._reactor, self, target, TO_GO_OFF)
 
     async def soft(self, target: Target) -> bool:
-        """An ACPI shutdown."""
+        """Return an ACPI shutdown."""
         await self._run(target, "chassis", "power", "soft")
         return True
 
@@ -86,14 +86,14 @@ class IpmiDriver(Plain):
         return True
 
     async def watts(self, target: Target) -> float | None:
-        """The DCMI power reading; None where there is none."""
+        """Return the DCMI power reading; None where there is none."""
         try:
             return reading(await self._run(target, "dcmi", "power", "reading"))
         except IpmiRefusal:
             return None
 
     async def _run(self, target: Target, *command: str) -> str:
-        """What ipmitool says. Raises `PowerError`."""
+        """Return what ipmitool says. Raises `PowerError`."""
         options, environment = call(target)
         program = installed(self._program)
         child = _Child()
@@ -105,7 +105,7 @@ class IpmiDriver(Plain):
 
 
 def installed(name: str) -> str:
-    """Where the program is. Raises `PowerError`."""
+    """Return where the program is. Raises `PowerError`."""
     program = shutil.which(name)
     if program is None:
         raise PowerError(f"the program {name} is not installed on this server")
@@ -128,7 +128,7 @@ def call(target: Target) -> tuple[list[str], dict[str, str]]:
 
 
 def trouble(said: str) -> PowerError:
-    """The error in ipmitool's words."""
+    """Return the error in ipmitool's words."""
     for words, meaning in LASTING.items():
         if words in said:
             return PowerError(meaning, lasting=True)
@@ -142,7 +142,7 @@ def trouble(said: str) -> PowerError:
 
 
 def reading(said: str) -> float | None:
-    """Watts in ipmitool's answer to `dcmi power reading`; None when the BMC says that it is not measuring."""
+    """Return watts in ipmitool's answer to `dcmi power reading`; None when the BMC says that it is not measuring."""
     found = re.search(r"Instantaneous power reading:\s+(\d+) Watts", said)
     off = re.search(r"Power reading state is:\s+deactivated", said)
     return float(found[1]) if found and not off else None

@@ -47,7 +47,7 @@ class LabDriver(Plain):
         return power if power in ("on", "off") else "unknown"
 
     async def console(self, target: Target) -> str:
-        """The file that the machine's serial port is written to, there or not. Raises `PowerError`."""
+        """Return the file that the machine's serial port is written to, there or not. Raises `PowerError`."""
         return str((await self._answer(target.address, "console-path")).get("console"))
 
     async def _answer(self, address: str, op: str) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class PduDriver(Plain):
 
 
 def parse(text: str) -> Outlet:
-    """The outlet that the address names. Raises a lasting `PowerError`."""
+    """Return the outlet that the address names. Raises a lasting `PowerError`."""
     where = address.parse(text, FORM, {"": 161}, ("on", "off"))
     model, _, number = where.path.partition("/")
     if model in MODELS and _NUMBER.fullmatch(number) and not where.options:

@@ -85,7 +85,7 @@ class RedfishDriver(Plain):
         return True
 
     async def watts(self, target: Target) -> float | None:
-        """What the chassis draws; None where it is not measured, or holds other systems too."""
+        """Return what the chassis draws; None where it is not measured, or holds other systems too."""
         talk = self._talk(target)
         system = await _system(talk)
         chassis = _part(system, "Links").get("Chassis")
@@ -124,7 +124,7 @@ class _Talk:
         self.path = path
 
     async def get(self, path: str) -> dict[str, Any]:
-        """The resource at `path`."""
+        """Return the resource at `path`."""
         return (await self._got(path))[0]
 
     async def post(self, path: str, body: Any) -> None:
@@ -162,7 +162,7 @@ async def _system(talk: _Talk) -> dict[str, Any]:
 
 
 async def _allowed(talk: _Talk, system: dict[str, Any]) -> list[str] | None:
-    """The reset types that the BMC allows; None when it does not say."""
+    """Return the reset types that the BMC allows; None when it does not say."""
     action = _part(_part(system, "Actions"), "#ComputerSystem.Reset")
     found = action.get("ResetType@Redfish.AllowableValues")
     if found is None and "@Redfish.ActionInfo" in action:
@@ -188,7 +188,7 @@ def _part(value: Any, key: str) -> dict[str, Any]:
 
 
 def _link(value: Any, key: str) -> str:
-    """A path on the same BMC: what it says goes nowhere else, and the password with it."""
+    """Return a path on the same BMC: what it says goes nowhere else, and the password with it."""
     found = value.get(key) if isinstance(value, dict) else None
     if not isinstance(found, str) or not found.startswith("/") or found.startswith("//") or not found.isprintable():
         raise PowerError(f"the BMC's answer has no usable {key}")

@@ -52,14 +52,14 @@ class WolDriver(Plain):
             sender.stopListening()
 
     async def off(self, target: Target) -> None:
-        """It cannot."""
+        """Raise: the driver cannot."""
         raise PowerError("Wake-on-LAN cannot switch off", lasting=True)
 
     cycle = off
 
 
 def magic(mac: str) -> bytes:
-    """The packet: six bytes of ones, then the MAC sixteen times."""
+    """Return the packet: six bytes of ones, then the MAC sixteen times."""
     return b"\xff" * 6 + bytes.fromhex(mac.replace(":", "")) * 16
 
 

@@ -47,7 +47,7 @@ class Issued:
     ends_at: float = 0.0
 
     def der(self) -> bytes:
-        """The certificate in its binary form."""
+        """Return the certificate in its binary form."""
         return x509.load_pem_x509_certificate(self.certificate).public_bytes(serialization.Encoding.DER)
 
 
@@ -91,13 +91,13 @@ class Ca:
         return self._own.not_valid_after_utc.timestamp()
 
     def vcm(self, vcluster: str, now: datetime) -> Issued:
-        """A key and certificate for the VCM of that vcluster."""
+        """Return a key and certificate for the VCM of that vcluster."""
         key = ec.generate_private_key(ec.SECP256R1())
         return self._for_vcm(vcluster, key.public_key(), _pem(key), now)
 
     def certify(self, vcluster: str, asked: bytes, now: datetime) -> Issued:
-        """A certificate for the VCM of that vcluster that has made its key itself. Of what it asks (a request for a
-        certificate by PKCS #10, RFC 2986, DER) its public key alone counts. Raises ValueError.
+        """Return a certificate for the VCM of that vcluster that has made its key itself. Of what it asks (a request
+        for a certificate by PKCS #10, RFC 2986, DER) its public key alone counts. Raises ValueError.
         """
         try:
             request = x509.load_der_x509_csr(asked)
@@ -111,7 +111,7 @@ class Ca:
         return self._for_vcm(vcluster, key, b"", now)
 
     def invitation(self, words: str) -> str:
-        """The secret that belongs to those words, 64 hexadecimal digits."""
+        """Return the secret that belongs to those words, 64 hexadecimal digits."""
         key = self._key.private_numbers().private_value.to_bytes(32, "big")
         return hmac.new(key, b"invitation of a VCM\0" + words.encode(), hashlib.sha256).hexdigest()
 
@@ -120,7 +120,7 @@ class Ca:
             vcluster, [x509.DNSName(vcluster)], ExtendedKeyUsageOID.CLIENT_AUTH, VCM_DAYS, now, key, private)
 
     def server(self, addresses: list[str], now: datetime) -> Issued:
-        """A key and certificate for one of the site's servers."""
+        """Return a key and certificate for one of the site's servers."""
         names = [x509.DNSName(SERVER_NAME), *(x509.IPAddress(ip_address(address)) for address in addresses)]
         key = ec.generate_private_key(ec.SECP256R1())
         return self._issue(
@@ -173,8 +173,8 @@ def _read(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, bytes]:
 
 
 def ends_at(folder: Path) -> float:
-    """When the certificate of the authority in `folder` ends, in seconds since the epoch: another process may have
-    renewed it. Raises OSError, ValueError."""
+    """Return when the certificate of the authority in `folder` ends, in seconds since the epoch: another process may
+    have renewed it. Raises OSError, ValueError."""
     return x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes()).not_valid_after_utc.timestamp()
 
 
@@ -189,7 +189,7 @@ def _own_certificate(key: ec.EllipticCurvePrivateKey, name: x509.Name, begin: da
 
 
 def serial_text(serial: int) -> str:
-    """A serial number as it is kept and shown."""
+    """Return a serial number as it is kept and shown."""
     return f"{serial:040x}"
 
 

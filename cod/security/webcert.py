@@ -46,8 +46,8 @@ class BadWebCertificate(Exception):
 
 
 def self_signed(folder: Path, names: Sequence[str], now: datetime | None = None) -> WebCertificate:
-    """The one in `folder`, made now if there is none that will do. `names`: addresses and host names, the first first.
-    Raises OSError, `BadWebCertificate`."""
+    """Return the one in `folder`, made now if there is none that will do. `names`: addresses and host names, the first
+    first. Raises OSError, `BadWebCertificate`."""
     now = now or datetime.now(UTC)
     files = WebCertificate(folder / "web.crt", folder / "web.key")
     with secretfile.alone_in(folder):  # the parts of a new site start at once
@@ -58,8 +58,8 @@ def self_signed(folder: Path, names: Sequence[str], now: datetime | None = None)
 
 
 def loaded(files: WebCertificate) -> tuple[list[x509.Certificate], PrivateKeyTypes]:
-    """The certificates, the server's own first, and its key. Raises `BadWebCertificate`, also where they do not belong
-    together."""
+    """Return the certificates, the server's own first, and its key. Raises `BadWebCertificate`, also where they do not
+    belong together."""
     try:
         chain = x509.load_pem_x509_certificates(files.certificate.read_bytes())
         key = serialization.load_pem_private_key(files.key.read_bytes(), None)
@@ -83,7 +83,7 @@ def _will_do(files: WebCertificate, names: Sequence[str], now: datetime) -> bool
 
 
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """The key in the file; made now if there is none."""
+    """Return the key in the file; made now if there is none."""
     with suppress(OSError, ValueError, TypeError):
         key = serialization.load_pem_private_key(path.read_bytes(), None)
         if isinstance(key, ec.EllipticCurvePrivateKey):

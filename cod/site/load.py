@@ -113,7 +113,7 @@ def load(path: Path) -> tuple[model.Site, Settings]:
 
 
 def read(path: Path) -> SiteFile:
-    """The site file as its tables. Raises `ConfigError`."""
+    """Return the site file as its tables. Raises `ConfigError`."""
     try:
         text = path.read_bytes().decode()
     except OSError as error:
@@ -125,7 +125,7 @@ def read(path: Path) -> SiteFile:
 
 
 def parse(text: str, path: Path) -> SiteFile:
-    """`text` as a site file; `path` is for messages. Raises `ConfigError`."""
+    """Return `text` as a site file; `path` is for messages. Raises `ConfigError`."""
     try:
         return SiteFile.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
@@ -150,13 +150,13 @@ def _sentence(error: Any) -> str:
 
 
 def _table_of(annotation: Any) -> Any:
-    """The table class in an annotation such as `PolicyTable` or `tuple[SubnetTable, ...]`."""
+    """Return the table class in an annotation such as `PolicyTable` or `tuple[SubnetTable, ...]`."""
     args = getattr(annotation, "__args__", ())
     return args[0] if args else annotation
 
 
 def settings(file: SiteFile, path: Path) -> Settings:
-    """What the server itself needs of a site file that is, or will be, at `path`. Raises `ConfigError`."""
+    """Return what the server itself needs of a site file that is, or will be, at `path`. Raises `ConfigError`."""
     server, api = file.server, file.api
     made = Settings(
         path=path.absolute(),
@@ -215,7 +215,7 @@ def _signin(file: SiteFile) -> model.SignInRules:
 
 
 def _portal(api: ApiTable) -> str:
-    """Where browsers reach the portal, as far as that can be told; '' where it listens nowhere."""
+    """Return where browsers reach the portal, as far as that can be told; '' where it listens nowhere."""
     if not api.listen:
         return ""
     name, port = (api.names or (socket.gethostname().lower(),))[0], address_and_port(api.listen[0])[1]

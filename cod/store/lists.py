@@ -23,7 +23,7 @@ _FAR = 1e12  # where a time is not set, it comes after all others
 
 
 def _several(column: ColumnElement[Any], wanted: str | None) -> list[ColumnElement[bool]]:
-    """Conditions for 'a' or 'a,b'; none for None."""
+    """Return conditions for 'a' or 'a,b'; none for None."""
     return [] if wanted is None else [column.in_(wanted.split(","))]
 
 
@@ -31,7 +31,7 @@ def nodes(
     tx: Tx, page: Page, groups: Groups, *, state: str | None = None, vcluster: str | None = None,
     type: str | None = None, block: str | None = None, power: str | None = None, group: str | None = None,
 ) -> Listed[NodeView]:
-    """Nodes; `state`: one or several with commas between; `group`: whose vclusters hold them."""
+    """Return nodes; `state`: one or several with commas between; `group`: whose vclusters hold them."""
     n, kind, near, v = t.nodes.c, t.node_types.c.name, t.node_blocks.c.name, t.vclusters.c
     query = views.node_query(groups, {v.live_name: vcluster, kind: type, near: block, n.power: power,
                                       t.groups.c.name: group})
@@ -45,7 +45,7 @@ def nodes(
 def vclusters(
     tx: Tx, page: Page, groups: Groups, *, ended: bool = False, state: str | None = None, group: str | None = None
 ) -> Listed[VclusterView]:
-    """Vclusters; those that have ended only if `ended`."""
+    """Return vclusters; those that have ended only if `ended`."""
     v, g = t.vclusters.c, t.groups.c.name
     query = views.vcluster_query(groups, ended, {g: group})
     query = query.where(*_several(v.state, state), *having(page.q, v.name, g))
@@ -59,7 +59,7 @@ def requests(
     tx: Tx, page: Page, groups: Groups, *, vcluster: str | None = None, state: str | None = None,
     group: str | None = None,
 ) -> Listed[RequestView]:
-    """Requests for nodes, the newest first."""
+    """Return requests for nodes, the newest first."""
     r, v = t.node_requests.c, t.vclusters.c
     query = views.request_query(groups, {}).where(*views.called(vcluster))
     query = query.where(*_several(r.state, state), *_of_group(v.group_id, group), *having(page.q, v.name, r.reason))
@@ -70,7 +70,7 @@ def requests(
 def reclaims(
     tx: Tx, page: Page, groups: Groups, *, vcluster: str | None = None, state: str | None = None
 ) -> Listed[ReclaimView]:
-    """Reclaims from their vclusters, the newest first."""
+    """Return reclaims from their vclusters, the newest first."""
     r = t.reclaims.c
     query = views.reclaim_query(groups, {}, vcluster).where(*_several(r.state, state))
     rows = page_of(tx, query, page, {"id": r.id, "deadline": r.deadline}, "-id", r.id)
@@ -87,7 +87,7 @@ def notices(
     tx: Tx, page: Page, groups: Groups, *, group: str | None = None, vcluster: str | None = None,
     kind: str | None = None, above: int | None = None,
 ) -> Listed[Any]:
-    """Notices for people (`NoticeView`), the newest first; `above`: those with ids after that one."""
+    """Return notices for people (`NoticeView`), the newest first; `above`: those with ids after that one."""
     n = t.notices.c
     query = notice_rows.query(groups).where(
         n.events.is_(None), *_of_group(n.group_id, group), *views.called(vcluster), *_several(n.kind, kind),
@@ -97,7 +97,7 @@ def notices(
 
 
 def conflicts(tx: Tx, page: Page, *, kind: str | None = None) -> Listed[dict[str, Any]]:
-    """Address and identity trouble, the newest first: dictionaries of the table's columns."""
+    """Return address and identity trouble, the newest first: dictionaries of the table's columns."""
     c = t.conflicts.c
     query = select(*c).where(*_several(c.kind, kind), *having(page.q, c.about, c.mac))
     rows = page_of(tx, query, page, {"id": c.id}, "-id", c.id)
@@ -110,8 +110,8 @@ HISTORY = ("id", "at", "event", "from_state", "to_state", "cause", "actor", "byt
 def history(
     tx: Tx, page: Page, groups: Groups, *, node: str | None = None, vcluster: str | None = None
 ) -> Listed[dict[str, Any]]:
-    """Transitions, the newest first: of a node, or of the nodes that a vcluster held, with both by name. Of these
-    groups: while their vclusters held the node."""
+    """Return transitions, the newest first: of a node, or of the nodes that a vcluster held, with both by name. Of
+    these groups: while their vclusters held the node."""
     h, n, v = t.node_history.c, t.nodes.c, t.vclusters.c
     query = select(*(h[name] for name in HISTORY), n.name.label("node"), v.name.label("vcluster"))
     query = query.join_from(t.node_history, t.nodes, h.node_id == n.id)
@@ -128,7 +128,7 @@ def history(
 def deliveries(
     tx: Tx, page: Page, group_id: int, *, state: str | None = None, channel: str | None = None
 ) -> Listed[tuple[Send, Notice]]:
-    """What was, or is to be, delivered to a group, the newest first; `state`: waiting, delivered or given up."""
+    """Return what was, or is to be, delivered to a group, the newest first; `state`: waiting, delivered or given up."""
     s, n = t.notice_sends.c, t.notices.c
     in_state: Mapping[str | None, Sequence[ColumnElement[bool]]] = {
         None: (), "waiting": (s.done_at.is_(None),), "delivered": (s.delivered.is_(True),),

@@ -15,7 +15,7 @@ def page_of(
     tx: Tx, query: Select[Any], page: Page, keys: Mapping[str, ColumnElement[Any]], default: str,
     unique: ColumnElement[Any], *, count: bool = True,
 ) -> Listed[Any]:
-    """The rows of that part of `query`, which has no order yet.
+    """Return the rows of that part of `query`, which has no order yet.
 
     keys     what it can be ordered by; none may be null
     unique   decides between rows that have the same key
@@ -49,7 +49,7 @@ def _beyond(key: ColumnElement[Any], unique: ColumnElement[Any], value: Any, las
 
 
 def having(q: str, *texts: ColumnElement[Any]) -> list[ColumnElement[bool]]:
-    """Conditions that narrow a list to what has `q` in one of these texts, whatever the case."""
+    """Return conditions that narrow a list to what has `q` in one of these texts, whatever the case."""
     if not q:
         return []
     wanted = q.lower().replace("!", "!!").replace("%", "!%").replace("_", "!_")

@@ -48,7 +48,7 @@ def nodes(
     tx: Tx, *, name: str | None = None, vcluster: str | None = None, type: str | None = None, limit: int = 1000,
     groups: frozenset[int] | None = None,
 ) -> list[NodeView]:
-    """Nodes for people, by name; filtered by what is not None.
+    """Return nodes for people, by name; filtered by what is not None.
 
     groups  only nodes that vclusters of these groups hold
     """
@@ -57,7 +57,7 @@ def nodes(
 
 
 def node_query(groups: frozenset[int] | None, wanted: Mapping[Column[Any], object]) -> Select[Any]:
-    """The rows that `node_views` takes, without an order; filtered by what in `wanted` is not None."""
+    """Return the rows that `node_views` takes, without an order; filtered by what in `wanted` is not None."""
     query = (
         select(*_NODE, t.node_blocks.c.name, t.groups.c.priority, t.node_types.c.name, t.vclusters.c.name, *_REVISION)
         .select_from(t.nodes)
@@ -71,12 +71,12 @@ def node_query(groups: frozenset[int] | None, wanted: Mapping[Column[Any], objec
 
 
 def only(wanted: Mapping[Column[Any], object]) -> list[ColumnElement[bool]]:
-    """Conditions for what is not None."""
+    """Return conditions for what is not None."""
     return [column == value for column, value in wanted.items() if value is not None]
 
 
 def node_views(tx: Tx, rows: Sequence[Any]) -> list[NodeView]:
-    """Nodes for people from rows of `node_query`."""
+    """Return nodes for people from rows of `node_query`."""
     found = [Node(*row[: len(_NODE)]) for row in rows]
     macs: dict[int, list[str]] = {}
     query: Select[Any] = select(t.nics.c.node_id, t.nics.c.mac).order_by(t.nics.c.mac)
@@ -96,7 +96,7 @@ def node_views(tx: Tx, rows: Sequence[Any]) -> list[NodeView]:
 
 
 def _by_node(tx: Tx, query: Select[Any], column: Column[Any], found: list[Node]) -> Iterator[Any]:
-    """Rows of the query that are of `found`; a long list is cheaper unfiltered."""
+    """Yield rows of the query that are of `found`; a long list is cheaper unfiltered."""
     if len(found) > _MANY:
         yield from tx.execute(query)
     for part in slices([node.id for node in found] if len(found) <= _MANY else []):
@@ -109,7 +109,7 @@ def _by_node(tx: Tx, query: Select[Any], column: Column[Any], found: list[Node])
 def vclusters(
     tx: Tx, *, name: str | None = None, ended: bool = False, groups: frozenset[int] | None = None
 ) -> list[VclusterView]:
-    """Vclusters for people, by name, of these groups (None: all); those that have ended only if `ended`.
+    """Return vclusters for people, by name, of these groups (None: all); those that have ended only if `ended`.
 
     name  as in `called`
     """
@@ -118,8 +118,8 @@ def vclusters(
 
 
 def called(key: str | None) -> list[ColumnElement[bool]]:
-    """Conditions for the vclusters that `key` names: 'name', or 'name@id' for one of those that had the name; none for
-    None."""
+    """Return conditions for the vclusters that `key` names: 'name', or 'name@id' for one of those that had the name;
+    none for None."""
     if key is None:
         return []
     name, at, number = key.partition("@")
@@ -128,7 +128,7 @@ def called(key: str | None) -> list[ColumnElement[bool]]:
 
 
 def vcluster_query(groups: frozenset[int] | None, ended: bool, wanted: Mapping[Column[Any], object]) -> Select[Any]:
-    """The rows that `vcluster_views` takes, without an order."""
+    """Return the rows that `vcluster_views` takes, without an order."""
     query = (
         select(*_VCLUSTER, t.groups.c.name, *_REVISION)
         .join_from(t.vclusters, t.groups, t.vclusters.c.group_id == t.groups.c.id)
@@ -139,7 +139,7 @@ def vcluster_query(groups: frozenset[int] | None, ended: bool, wanted: Mapping[C
 
 
 def vcluster_views(tx: Tx, rows: Sequence[Any]) -> list[VclusterView]:
-    """Vclusters for people from rows of `vcluster_query`."""
+    """Return vclusters for people from rows of `vcluster_query`."""
     n = t.nodes.c
     states: dict[int, dict[str, int]] = {}
     for part in slices([row[0] for row in rows]):
@@ -153,19 +153,19 @@ def vcluster_views(tx: Tx, rows: Sequence[Any]) -> list[VclusterView]:
 
 
 def requests(tx: Tx, request_id: int) -> list[RequestView]:
-    """The node request with that id, for people; nothing where there is none."""
+    """Return the node request with that id, for people; nothing where there is none."""
     return request_views(tx, list(tx.execute(request_query(None, {t.node_requests.c.id: request_id}))))
 
 
 def request_query(groups: frozenset[int] | None, wanted: Mapping[Column[Any], object]) -> Select[Any]:
-    """The rows that `request_views` takes, without an order."""
+    """Return the rows that `request_views` takes, without an order."""
     query = select(*_REQUEST, t.vclusters.c.name).join_from(
         t.node_requests, t.vclusters, t.node_requests.c.vcluster_id == t.vclusters.c.id)
     return query.where(*only(wanted), *theirs(t.vclusters.c.group_id, groups))
 
 
 def request_views(tx: Tx, rows: Sequence[Any]) -> list[RequestView]:
-    """Requests for people from rows of `request_query`."""
+    """Return requests for people from rows of `request_query`."""
     tuples = _tuples(tx, [row[0] for row in rows])
     views = []
     for row in rows:
@@ -192,15 +192,15 @@ _holder, _taker = t.vclusters.alias(), t.vclusters.alias()
 
 
 def reclaims(tx: Tx, reclaim_id: int, groups: frozenset[int] | None = None) -> list[ReclaimView]:
-    """The reclaim with that id, for people; nothing where there is none."""
+    """Return the reclaim with that id, for people; nothing where there is none."""
     return reclaim_views(tx, list(tx.execute(reclaim_query(None, {t.reclaims.c.id: reclaim_id}))), groups)
 
 
 def reclaim_query(
     groups: frozenset[int] | None, wanted: Mapping[Column[Any], object], vcluster: str | None = None
 ) -> Select[Any]:
-    """The rows that `reclaim_views` takes, without an order: reclaims from vclusters of these groups (None: all), and
-    from that one."""
+    """Return the rows that `reclaim_views` takes, without an order: reclaims from vclusters of these groups (None:
+    all), and from that one."""
     r, k, b, q = t.reclaims.c, t.node_types.c, t.node_blocks.c, t.node_requests.c
     query = (
         select(*_RECLAIM, _holder.c.name, _taker.c.name, k.name, func.coalesce(b.name, ""), _taker.c.group_id)
@@ -212,7 +212,8 @@ def reclaim_query(
 
 
 def reclaim_views(tx: Tx, rows: Sequence[Any], groups: frozenset[int] | None) -> list[ReclaimView]:
-    """Reclaims for people from rows of `reclaim_query`; who gets the nodes is told to these groups (None: all)."""
+    """Return reclaims for people from rows of `reclaim_query`; who gets the nodes is told to these groups (None:
+    all)."""
     chosen = _chosen(tx, [row[0] for row in rows])
     return [ReclaimView(Reclaim(*row[:-5]), row[-5], row[-4] if groups is None or row[-1] in groups else None, row[-3],
                         row[-2], tuple(found := chosen.get(row[0], {})),
@@ -220,8 +221,8 @@ def reclaim_views(tx: Tx, rows: Sequence[Any], groups: frozenset[int] | None) ->
 
 
 def _chosen(tx: Tx, ids: list[int]) -> dict[int, dict[str, float | None]]:
-    """Names of the nodes that were chosen for reclaims and are still held by whom they are taken from, by reclaim; and
-    by when each is promised."""
+    """Return names of the nodes that were chosen for reclaims and are still held by whom they are taken from, by
+    reclaim; and by when each is promised."""
     n, s, r = t.nodes.c, t.reservations.c, t.reclaims.c
     query = (select(s.reclaim_id, n.name, s.promised_at).join_from(t.reservations, t.nodes, s.node_id == n.id)
              .join(t.reclaims, s.reclaim_id == r.id).where(n.vcluster_id == r.vcluster_id).order_by(n.name))
@@ -233,7 +234,8 @@ def _chosen(tx: Tx, ids: list[int]) -> dict[int, dict[str, float | None]]:
 
 
 def vcms(tx: Tx, groups: frozenset[int] | None = None, vcluster: str | None = None) -> list[VcmView]:
-    """VCMs with their vclusters' names, by those, of these groups (None: all), or the one of that vcluster alone."""
+    """Return VCMs with their vclusters' names, by those, of these groups (None: all), or the one of that vcluster
+    alone."""
     columns = [t.vcms.c[field.name] for field in fields(Vcm)]
     owed = select(func.count()).where(t.outbox.c.vcluster_id == t.vcms.c.vcluster_id).scalar_subquery()
     query = (select(t.vclusters.c.name, owed, *columns)

@@ -33,7 +33,7 @@ class Event:
     left: frozenset[int] = frozenset()
 
     def text(self, groups: Groups) -> str:
-        """As it is sent to who may see these groups (None: all); '' where it is not for them."""
+        """Return the event as it is sent to those who may see these groups (None: all); '' where it is not for them."""
         if groups is None or self.groups & groups:
             return self._event(self.value)
         return self._event(dict(self.value) | HIDDEN) if self.left & groups else ""
@@ -44,7 +44,7 @@ class Event:
 
 
 def events_of(rows: Iterable[Mapping[str, Any]], notices: Iterable[Any]) -> list[Event]:
-    """What rows of the history and of the notices say."""
+    """Return what rows of the history and of the notices say."""
     found = [Event("transition", {key: row[key] for key in SENT}, row["id"], _one(row["group_id"]),
                    _one(row["left_group_id"])) for row in rows]
     return found + [Event("notice", document_of(view.notice, view.group, view.vcluster), view.notice.id,
@@ -67,7 +67,7 @@ class Following:
         return max(self._floor, self._newest - OVERLAP)
 
     def is_new(self, row_id: int) -> bool:
-        """Is this row to be sent? It counts as sent from now on."""
+        """Return whether this row is to be sent. It counts as sent from now on."""
         if row_id in self._sent:
             return False
         self._sent.append(row_id)
@@ -76,6 +76,6 @@ class Following:
 
 
 def progress(row: Mapping[str, Any]) -> Event:
-    """What a row of the progress says."""
+    """Return what a row of the progress says."""
     return Event("progress", {key: value for key, value in row.items() if key != "group_id"}, None,
                  _one(row["group_id"]))

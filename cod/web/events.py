@@ -49,7 +49,7 @@ class Hub:
         self._progress: dict[str, Mapping[str, Any]] = {}
 
     def refusal(self, who: Who) -> str:
-        """Why `who` may not follow now; '' where they may."""
+        """Return why `who` may not follow now; '' where they may."""
         if len(self.streams) >= MOST:
             return f"{MOST} clients follow the events already; try again later"
         if sum(_person(each.who) == _person(who) for each in self.streams) >= MOST_OF_ONE:
@@ -71,12 +71,12 @@ class Hub:
             self._turn.release()
 
     def apart(self) -> float:
-        """Seconds that a page should let pass between two fetches of its parts: the more watch, the more. (A part takes
-        some 10 ms; so all of them together take a sixth of a core, however many watch.)"""
+        """Return seconds that a page should let pass between two fetches of its parts: the more watch, the more. (A
+        part takes some 10 ms; so all of them together take a sixth of a core, however many watch.)"""
         return max(SELDOM, len(self.streams) / 8)
 
     def leave(self, stream: EventStream) -> None:
-        """It hears no more."""
+        """Take the stream out."""
         self.streams.discard(stream)
         if not self.streams and self._loop.running:
             self._loop.stop()
@@ -87,7 +87,7 @@ class Hub:
             stream.stop()
 
     def under_way(self) -> list[Event]:
-        """The progress of what is being written, as it was last seen."""
+        """Return the progress of what is being written, as it was last seen."""
         return [progress(row) for row in self._progress.values()]
 
     async def _look(self) -> None:
@@ -110,7 +110,7 @@ class Hub:
 
 
 def _person(who: Who) -> object:
-    """Whose streams are counted together: a user's are one's, by however many tokens."""
+    """Return whose streams are counted together: a user's are one's, by however many tokens."""
     return who.name if who.user_id is None else who.user_id
 
 
@@ -177,7 +177,7 @@ class EventStream:
             reads.callback(None)
 
     def _fresh(self, told: list[Event]) -> str:
-        """What of it the client has not been sent while it caught up, and did not know before."""
+        """Return what of it the client has not been sent while it caught up, and did not know before."""
         return "".join(each.text(self.groups) for each in told if (each.kind, each.row) not in self._sent
                        and (each.row is None or each.row > self._floors[each.kind == "notice"]))
 

@@ -61,7 +61,7 @@ class Api(http.HTTPFactory):
         """Twisted's own access log is not used; `ApiRequest` writes one line."""
 
     def buildProtocol(self, addr: Any) -> Any:
-        """A connection, whose requests are ours."""
+        """Return a connection, whose requests are ours."""
         channel: Any = super().buildProtocol(addr)
         channel.requestFactory = lambda connection, _queued: ApiRequest(self.context, self.portal, connection, body_of)
         return channel

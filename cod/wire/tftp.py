@@ -57,7 +57,7 @@ class Burst(NamedTuple):
     size: int
 
     def datagrams(self) -> list[bytes]:
-        """Each datagram by itself, copied: for tests and for kernels that cannot cut a burst themselves."""
+        """Return each datagram by itself, copied: for tests and for kernels that cannot cut a burst themselves."""
         return [bytes(head) + bytes(payload) for head, payload in zip(self.parts[::2], self.parts[1::2], strict=True)]
 
 
@@ -136,7 +136,7 @@ class Credit:
 
 
 def decode_request(datagram: bytes) -> TftpRequest:
-    """The request in the first datagram from a client. Raises `Malformed`."""
+    """Return the request in the first datagram from a client. Raises `Malformed`."""
     if len(datagram) > LONGEST_REQUEST or datagram[:2] not in (b"\0\1", b"\0\2"):
         raise Malformed("not a TFTP request")
     try:
@@ -148,7 +148,7 @@ def decode_request(datagram: bytes) -> TftpRequest:
 
 
 def encode_error(code: int, message: str) -> bytes:
-    """An ERROR datagram with the given text (tftpy knows only the texts of RFC 1350, and none for code 0)."""
+    """Return an ERROR datagram with the given text (tftpy knows only the texts of RFC 1350, and none for code 0)."""
     packet = TftpPacketERR()
     packet.errorcode = code
     packet.errmsgs = {code: message.encode("ascii", "replace")}
@@ -156,12 +156,13 @@ def encode_error(code: int, message: str) -> bytes:
 
 
 def netascii(text: bytes) -> bytes:
-    """A file as netascii sends it (RFC 764): line ends as CR LF, a bare CR as CR NUL."""
+    """Return a file as netascii sends it (RFC 764): line ends as CR LF, a bare CR as CR NUL."""
     return text.replace(b"\r", b"\r\0").replace(b"\n", b"\r\n")
 
 
 def negotiate(options: Mapping[str, str], size: int, limits: Limits = DEFAULTS) -> dict[str, int]:
-    """The options to acknowledge for a file of `size` bytes; those unknown or out of range are left out (RFC 2347)."""
+    """Return the options to acknowledge for a file of `size` bytes; those unknown or out of range are left out (RFC
+    2347)."""
     asked = {name: int(value) for name, value in options.items() if value.isdecimal() and len(value) <= 12}
     granted: dict[str, int] = {}
     if asked.get("blksize", 0) >= 8:
@@ -215,11 +216,11 @@ class TftpSession:
         return 0 if self._oack else 4 + min(self._blksize, len(self._content))
 
     def start(self, now: float) -> Sequence[Burst]:
-        """The first datagrams: the OACK, or the first block when no option was agreed on."""
+        """Return the first datagrams: the OACK, or the first block when no option was agreed on."""
         return self._send(now)
 
     def receive(self, datagram: bytes, now: float) -> Sequence[Burst]:
-        """What a datagram from the client leads to. Everything that makes no sense is dropped."""
+        """Return what a datagram from the client leads to. Everything that makes no sense is dropped."""
         if self.outcome:
             return NOTHING
         code = datagram[:2]

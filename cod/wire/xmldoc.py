@@ -43,7 +43,7 @@ class BadDocument(PeerError):
 
 
 def parse(document: bytes, schema: str, *, limit: int = LIMIT) -> etree._Element:
-    """The root element of `document`, valid against `schema/<schema>.rng`. Raises `BadDocument`."""
+    """Return the root element of `document`, valid against `schema/<schema>.rng`. Raises `BadDocument`."""
     root = well_formed(document, schema, limit=limit)
     grammar = _grammar(schema, get_ident())
     if not grammar.validate(root):
@@ -57,7 +57,8 @@ def parse(document: bytes, schema: str, *, limit: int = LIMIT) -> etree._Element
 
 
 def well_formed(document: bytes, schema: str = "", *, limit: int = LIMIT) -> etree._Element:
-    """The root element of `document`, safe but not validated. `schema` names its limits. Raises `BadDocument`."""
+    """Return the root element of `document`, safe but not validated. `schema` names its limits. Raises
+    `BadDocument`."""
     size, most = WRITTEN.get(schema, (limit, None))
     limit = min(limit, size)
     if len(document) > limit:
@@ -85,7 +86,7 @@ def well_formed(document: bytes, schema: str = "", *, limit: int = LIMIT) -> etr
 
 @functools.cache
 def _grammar(schema: str, _thread: int) -> etree.RelaxNG:
-    """One for each thread: a validator keeps the faults that it found last."""
+    """Return one for each thread: a validator keeps the faults that it found last."""
     return etree.RelaxNG(etree.parse(str(data.path("schema") / f"{schema}.rng")))
 
 

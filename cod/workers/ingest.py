@@ -121,8 +121,8 @@ class Ingester(Periodic):
         self._swept = 0.0
 
     def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
-        """In a thread of its own, because one that has become nice cannot go back without privileges. The Deferred
-        fires with `Stopping` when the service stops first."""
+        """Run it in a thread of its own, because one that has become nice cannot go back without privileges. The
+        Deferred fires with `Stopping` when the service stops first."""
         done: Deferred[T] = Deferred()
         self._threads.add(done)
 

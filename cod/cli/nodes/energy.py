@@ -67,7 +67,7 @@ def figures(line: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def bar(line: Mapping[str, Any], longest: float) -> Any:
-    """`WIDTH` columns are the `longest` of all."""
+    """Return a bar: `WIDTH` columns are the `longest` of all."""
     from rich.text import Text
 
     scale = WIDTH / longest if longest else 0.0

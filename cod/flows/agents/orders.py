@@ -47,8 +47,8 @@ _ACTIONS = {
 def current(
     tx: Tx, node: Node, site: Site, address: str = "", *, inviter: Inviter | None = None, now: float = 0.0
 ) -> Order:
-    """The node's order. `address`: where its agent is, which decides by which of COD's addresses it fetches images.
-    `inviter`: what its vcluster's VCM begins with, should that run on this node; `now`: when it is invited.
+    """Return the node's order. `address`: where its agent is, which decides by which of COD's addresses it fetches
+    images. `inviter`: what its vcluster's VCM begins with, should that run on this node; `now`: when it is invited.
 
     Raises `Refused` when its template cannot be carried out on it (any more): that is a failure of priming.
     """
@@ -94,7 +94,7 @@ def _prime(
 def _inside(
     tx: Tx, node: Node, order_id: str, site: Site, server: str, inviter: Inviter, now: float
 ) -> Mapping[str, str]:
-    """What its vcluster's VCM finds in the seed, where that runs on this node. The same order invites once."""
+    """Return what its vcluster's VCM finds in the seed, where that runs on this node. The same order invites once."""
     vcluster = vclusters.get(tx, node.vcluster_id or 0)
     if vcluster is None or not site.nmp_port or not vcms.runs_on(tx, vcluster.id, node.hostname):
         return {}
@@ -124,22 +124,22 @@ def _capture(tx: Tx, node: Node, order_id: str, base: str) -> Order:
 
 
 def _server(site: Site, address: str) -> str:
-    """The address by which the agent at `address` reaches COD."""
+    """Return the address by which the agent at `address` reaches COD."""
     nets = map(numbers, site.subnets)
     return next((net.subnet for net in nets if address and ipv4(address) in net.network), site.subnets[0]).server
 
 
 def any_waiting(tx: Tx, server: str) -> bool:
-    """Does any connection of `server` wait for an order? Reads only."""
+    """Return whether any connection of `server` waits for an order. Reads only."""
     return bool(sessions.waiting(tx, server, 1))
 
 
 def waiting(
     tx: Tx, server: str, site: Site, now: float, inviter: Inviter | None = None
 ) -> Result[list[tuple[int, int, Order]]]:
-    """The orders to be sent now: (node id, epoch of its connection, order) for each of `server`'s connections whose
-    node has another order than the one last sent. Whoever has sent them says so by `sent`; an order that is sent twice
-    is the same order to its agent, and one that is not sent would be missed until a deadline.
+    """Return the orders to be sent now: (node id, epoch of its connection, order) for each of `server`'s connections
+    whose node has another order than the one last sent. Whoever has sent them says so by `sent`; an order that is sent
+    twice is the same order to its agent, and one that is not sent would be missed until a deadline.
     """
     orders: list[tuple[int, int, Order]] = []
     effects: list[Effect] = []

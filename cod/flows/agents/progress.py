@@ -43,9 +43,9 @@ def progress(
 
 
 def done(tx: Tx, peer: Peer, order_id: str, figures: Mapping[str, float], site: Site, now: float) -> Result[None]:
-    """The order is carried out. Of the figures, bytes_written goes into the history, with the rate of the writing alone
-    where its seconds are told (write_seconds); of a capture, what was read. A primed disk's signature is kept: the next
-    boots of a BIOS machine find the disk by it."""
+    """Note that the order is carried out. Of the figures, bytes_written goes into the history, with the rate of the
+    writing alone where its seconds are told (write_seconds); of a capture, what was read. A primed disk's signature is
+    kept: the next boots of a BIOS machine find the disk by it."""
     node = _current(tx, peer, order_id)
     if node is None or node.state not in _DONE:
         return Result(None)
@@ -64,7 +64,7 @@ def done(tx: Tx, peer: Peer, order_id: str, figures: Mapping[str, float], site: 
 
 
 def failed(tx: Tx, peer: Peer, order_id: str, reason: str, site: Site, now: float) -> Result[None]:
-    """The order cannot be carried out. The node rests in the trampoline, or is set aside."""
+    """Note that the order cannot be carried out. The node rests in the trampoline, or is set aside."""
     node = _current(tx, peer, order_id)
     if node is None or node.state not in _DONE:
         return Result(None)
@@ -74,7 +74,7 @@ def failed(tx: Tx, peer: Peer, order_id: str, reason: str, site: Site, now: floa
 
 
 def _current(tx: Tx, peer: Peer, order_id: str) -> Node | None:
-    """The node, locked, if that is its order now. Raises `Refused` for an order that is another node's."""
+    """Return the node, locked, if that is its order now. Raises `Refused` for an order that is another node's."""
     node = sessions.node_of(tx, peer)
     owner, _, generation = order_id.partition(".")
     if owner != str(node.id):

@@ -19,8 +19,8 @@ DOUBT = ("a machine with its UUID, but with none of its network cards, has repor
 
 
 def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result[Peer | str]:
-    """`document` is the report, checked against its schema. The value is the peer (its node may be another now), or, as
-    a string, the sentence with which the report is refused.
+    """Take in a report. `document` is checked against its schema. The value is the peer (its node may be another now),
+    or, as a string, the sentence with which the report is refused.
 
     A report is stored in every state. It moves a node only where something waits for it: a new machine is registered, a
     node in the trampoline is settled. Repeated, it stores the same again and moves nothing.
@@ -89,7 +89,7 @@ def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, 
 def _unite(
     tx: Tx, node: Node, peer: Peer, joining: identity.Joining, site: Site, now: float
 ) -> tuple[Node, Peer]:
-    """The node that all the rows belong to now, locked, and its connection."""
+    """Return the node that all the rows belong to now, locked, and its connection."""
     if joining.heir is not None:
         heir = nodes.get(tx, joining.heir, lock=True)
         assert heir is not None

@@ -29,7 +29,8 @@ class Opened:
 
 
 def lookup(tx: Tx, secret_id: str, mac: str, address: str, now: float) -> BootSecret | None:
-    """The verifier of that secret, if it is alive, was minted for `mac` and is used from the address it is bound to."""
+    """Return the verifier of that secret, if it is alive, was minted for `mac` and is used from the address it is bound
+    to."""
     found = secrets.get(tx, secret_id)
     if found is None or found.expires_at <= now or (found.mac, found.address) != (mac, address):
         return None
@@ -37,7 +38,8 @@ def lookup(tx: Tx, secret_id: str, mac: str, address: str, now: float) -> BootSe
 
 
 def open(tx: Tx, secret_id: str, session: BootSecret, server: str, site: Site, now: float) -> Result[Opened]:
-    """The agent has proven `secret_id`; `session` is the verifier of the secret that both sides derived.
+    """Open the session of an agent that has proven `secret_id`; `session` is the verifier of the secret that both sides
+    derived.
 
     A boot's secret is spent, and with it every older one of the machine; a session's stays. The value is an `Opened`.
     Raises `Refused` when the secret is gone (somebody was quicker) or the machine is not known.
@@ -55,7 +57,8 @@ def open(tx: Tx, secret_id: str, session: BootSecret, server: str, site: Site, n
 
 
 def _trade(tx: Tx, secret_id: str, session: BootSecret) -> bool:
-    """Did this open a first connection after a boot? False: the session's own secret was used, or this is a re-run."""
+    """Return whether this opened a first connection after a boot. False: the session's own secret was used, or this is
+    a re-run."""
     used = secrets.get(tx, secret_id)
     if used is None and secrets.get(tx, session.id) is None:
         raise Refused("conflict", "the secret has been used")
@@ -69,7 +72,8 @@ def _trade(tx: Tx, secret_id: str, session: BootSecret) -> bool:
 
 
 def _rebooted(tx: Tx, node: Node, site: Site, now: float) -> Node:
-    """What a fresh boot of the trampoline means. DHCP has usually noticed before; this is for when it has not."""
+    """Return what a fresh boot of the trampoline means. DHCP has usually noticed before; this is for when it has
+    not."""
     cause = "its agent connected after a new boot"
     if node.state in WORKING:
         step = lifecycle.on_trouble(node, NodeEvent.ASKED, f"rebooted in state {node.state}", site.policy)
@@ -83,7 +87,8 @@ def _rebooted(tx: Tx, node: Node, site: Site, now: float) -> Node:
 
 
 def lost(tx: Tx, peer: Peer, site: Site, now: float) -> Result[bool]:
-    """The connection has been gone for longer than an agent needs to come back. The value: was it still the newest?
+    """Note a connection that has been gone for longer than an agent needs to come back; return whether it was still the
+    newest.
 
     In the states in which the agent has left on purpose, or has nothing to do, only the session ends.
     """

@@ -20,7 +20,7 @@ LIVE_SECRETS = 4  # a loader may fetch its files more than once; the oldest secr
 
 
 def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
-    """What the machine with that MAC, asking from that address, is to boot now.
+    """Return what the machine with that MAC, asking from that address, is to boot now.
 
     Serving a node's own system is the last word of its boot: from now on (`nodes.boot_served_at`) asking DHCP again
     means that the boot has failed. An active node that waits to be captured, and that no power driver could reboot,

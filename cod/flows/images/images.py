@@ -79,12 +79,12 @@ def _runs(tx: Tx, owner: str, now: float) -> None:
 
 
 def is_served(tx: Tx, now: float) -> bool:
-    """Does an image server run, which makes images of uploads?"""
+    """Return whether an image server runs, which makes images of uploads."""
     return claims.left(tx, _SERVES, now) > 0
 
 
 def unneeded(tx: Tx, *, owner: str, present: frozenset[str], now: float) -> set[str]:
-    """Those of the folders `present` that no image names and that may be removed now; `owner` as for `take`."""
+    """Return those of the folders `present` that no image names and that may be removed now; `owner` as for `take`."""
     return set(present) - images.digests(tx) if claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS) else set()
 
 
@@ -132,12 +132,14 @@ def fail(tx: Tx, *, image_id: int, reason: str) -> None:
 
 
 def every(tx: Tx, groups: frozenset[int] | None = None) -> list[ImageView]:
-    """Images by name, of these groups and the site's (None: all), with the templates of the same that name them."""
+    """Return images by name, of these groups and the site's (None: all), with the templates of the same that name
+    them."""
     return _views(tx, images.every(tx, groups), groups)
 
 
 def show(tx: Tx, *, name: str, groups: frozenset[int] | None = None) -> ImageView:
-    """The image of that name; of the templates that name it, those of these groups and the site's. Raises `Refused`."""
+    """Return the image of that name; of the templates that name it, those of these groups and the site's. Raises
+    `Refused`."""
     found = images.named(tx, [name]).get(name)
     if found is None:
         raise Refused("not_found", f"there is no image {name!r}", "name")

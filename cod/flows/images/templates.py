@@ -53,13 +53,13 @@ def _check_images(tx: Tx, configuration: template.Configuration, owner: str) -> 
 
 
 def every(tx: Tx, *, name: str = "", groups: frozenset[int] | None = None) -> list[Template]:
-    """The newest live revision of every template of these groups and of the site (None: of all); with a `name`, all
-    revisions of that one."""
+    """Return the newest live revision of every template of these groups and of the site (None: of all); with a `name`,
+    all revisions of that one."""
     return templates.revisions(tx, name) if name else templates.newest(tx, groups)
 
 
 def resolve(tx: Tx, *, name: str) -> Template:
-    """The template that 'name' (its newest live revision) or 'name@revision' names. Raises `Refused`."""
+    """Return the template that 'name' (its newest live revision) or 'name@revision' names. Raises `Refused`."""
     found = templates.find(tx, name)
     if found is None:
         raise Refused("not_found", f"there is no template {name!r}", "template")

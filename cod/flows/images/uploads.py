@@ -23,7 +23,7 @@ def create(
     tx: Tx, *, upload_id: str, name: str, group: str, size: int, sha256: str = "", plain: bool = False,
     raw: bool = False, actor: str, rules: ImageRules, now: float,
 ) -> Upload:
-    """An upload of `size` bytes that shall become the image `name` of that group. Raises `Refused`.
+    """Return an upload of `size` bytes that shall become the image `name` of that group. Raises `Refused`.
 
     name       as `names.full` takes it
     upload_id  random, so that running it again does no harm
@@ -46,12 +46,13 @@ def create(
 
 
 def one(tx: Tx, upload_id: str, *, now: float) -> Upload:
-    """The upload of that id, unless it has expired. Raises `Refused`."""
+    """Return the upload of that id, unless it has expired. Raises `Refused`."""
     return _live(uploads.get(tx, upload_id), now)
 
 
 def begin(tx: Tx, *, upload_id: str, length: int, boot: str, checked: bool = False, now: float) -> Upload:
-    """Somebody holds the file, flushed to the disk, and will write to it: says from which offset. Raises `Refused`.
+    """Begin a piece: somebody holds the file, flushed to the disk, and will write to it. Return the offset. Raises
+    `Refused`.
 
     length   of the file now
     boot     of the host that writes
@@ -66,7 +67,7 @@ def begin(tx: Tx, *, upload_id: str, length: int, boot: str, checked: bool = Fal
 
 
 def grown(tx: Tx, *, upload_id: str, offset: int, rules: ImageRules, now: float) -> Upload:
-    """The first `offset` bytes are on disk. Raises `Refused` if the upload was given up meanwhile."""
+    """Note that the first `offset` bytes are on disk. Raises `Refused` if the upload was given up meanwhile."""
     upload = _live(uploads.get(tx, upload_id, lock=True), now)
     uploads.change(tx, upload_id, offset=min(offset, upload.size), expires_at=now + rules.keep_uploads)
     return one(tx, upload_id, now=now)
@@ -75,7 +76,7 @@ def grown(tx: Tx, *, upload_id: str, offset: int, rules: ImageRules, now: float)
 def complete(
     tx: Tx, *, upload_id: str, name: str, source: str, sha256: str, format: str, size: int, now: float
 ) -> Result[Image]:
-    """All of the file is there: it becomes the image `name`, to be taken in. The value is the image. Raises `Refused`.
+    """Make the complete file the image `name`, to be taken in; return the image. Raises `Refused`.
 
     source  the file
     sha256  what the file's is
@@ -117,7 +118,8 @@ def sweep(tx: Tx, *, now: float) -> list[Upload]:
 
 
 def files(tx: Tx) -> frozenset[str]:
-    """What rows name of the files that came in: uploads' ids, and paths of images that are yet to be taken in."""
+    """Return what rows name of the files that came in: uploads' ids, and paths of images that are yet to be taken
+    in."""
     return frozenset([*(upload.id for upload in uploads.every(tx)), *images.sources(tx)])
 
 

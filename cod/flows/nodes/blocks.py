@@ -18,24 +18,24 @@ WAKES = (Effect("wake", "manager"),)
 
 
 def every(tx: Tx) -> list[BlockView]:
-    """All blocks, by name."""
+    """Return all blocks, by name."""
     types = blocks.types(tx)
     found = sorted(blocks.names(tx).items(), key=lambda each: each[1])
     return [BlockView(name, types.get(block_id, {})) for block_id, name in found]
 
 
 def names_of(tx: Tx) -> list[str]:
-    """The names of all blocks, in order."""
+    """Return the names of all blocks, in order."""
     return sorted(blocks.names(tx).values())
 
 
 def show(tx: Tx, *, name: str) -> BlockView:
-    """One block."""
+    """Return one block."""
     return _view(tx, name, _block(tx, name))
 
 
 def create(tx: Tx, *, name: str) -> BlockView:
-    """A new block, without nodes."""
+    """Return a new block, without nodes."""
     names.check_label(name)
     if name in RESERVED:
         raise Refused("invalid", f"a block cannot be called {name}", "name")
@@ -72,7 +72,7 @@ def remove(tx: Tx, *, name: str, nodes: Sequence[str]) -> Result[BlockView]:
 
 
 def proposal(tx: Tx) -> topology.Proposal:
-    """What blocks the network suggests for nodes that are in none, and why."""
+    """Return what blocks the network suggests for nodes that are in none, and why."""
     names_ = blocks.names(tx)
     return topology.propose((_sighting(each, names_) for each in blocks.seen(tx)), {*names_.values(), *RESERVED})
 

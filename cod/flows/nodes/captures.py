@@ -103,7 +103,7 @@ def cancel(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[C
 
 
 def show(tx: Tx, *, name: str, groups: frozenset[int] | None = None) -> CaptureView:
-    """The newest capture of a node, if it was for one of `groups` (None: for anybody). Raises `Refused`."""
+    """Return the newest capture of a node, if it was for one of `groups` (None: for anybody). Raises `Refused`."""
     node = nodes.by_name(tx, name)
     row = captures.get(tx, node.id) if node else None
     if node is None or row is None or (groups is not None and row.group_id not in groups):
@@ -112,7 +112,7 @@ def show(tx: Tx, *, name: str, groups: frozenset[int] | None = None) -> CaptureV
 
 
 def every(tx: Tx, *, groups: frozenset[int] | None = None) -> list[CaptureView]:
-    """The newest capture of each node, by the nodes' names; those of `groups` only (None: all)."""
+    """Return the newest capture of each node, by the nodes' names; those of `groups` only (None: all)."""
     return [_view(tx, node, row) for node, row in captures.every(tx, groups)]
 
 
@@ -128,7 +128,7 @@ def _view(tx: Tx, node: Node, row: Capture) -> CaptureView:
 
 
 def receiving(tx: Tx, *, order: str, address: str, secret: str) -> Capture:
-    """The capture that whoever knows `secret` may send from `address`: that of the node's order `order`. Raises
+    """Return the capture that whoever knows `secret` may send from `address`: that of the node's order `order`. Raises
     `Refused`, in the same words whatever is wrong."""
     node_id, _, generation = order.partition(".")
     node = nodes.get(tx, int(node_id)) if node_id.isdecimal() and len(node_id) < 19 else None
@@ -144,7 +144,7 @@ def receiving(tx: Tx, *, order: str, address: str, secret: str) -> Capture:
 
 
 def room(tx: Tx, *, order: str, address: str, secret: str, rules: ImageRules) -> int | None:
-    """Bytes that the image may take in its served form; None: no limit. Raises `Refused`."""
+    """Return bytes that the image may take in its served form; None: no limit. Raises `Refused`."""
     row = receiving(tx, order=order, address=address, secret=secret)
     return quota.left(tx, row.group_id, rules)
 
@@ -159,7 +159,7 @@ def keep(
     tx: Tx, *, order: str, address: str, secret: str, ingested: Ingested, partitions: Sequence[CapturedPartition],
     rules: ImageRules, now: float,
 ) -> Result[None]:
-    """The image is published: now it and its template can be seen. Repeating it does no harm. Raises `Refused`."""
+    """Publish the image: from now on it and its template can be seen. Repeating it does no harm. Raises `Refused`."""
     row = receiving(tx, order=order, address=address, secret=secret)
     if row.state == CaptureState.DONE:
         return Result(None)

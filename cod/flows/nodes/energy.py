@@ -33,7 +33,7 @@ class Reading:
 
 
 def count(tx: Tx, rules: Energy, now: float) -> Reading | None:
-    """What was used since the last time, if nodes have been all that time as they are; None: nothing is due."""
+    """Return what was used since the last time, if nodes have been all that time as they are; None: nothing is due."""
     before = watermarks.at(tx, watermarks.ENERGY)
     if before is None or energy_accounting.anew(before, now):
         return Reading(before, now, anew=before is not None)
@@ -95,7 +95,7 @@ def report(
     tx: Tx, *, since: float | None, until: float | None, by: str, group: str = "", groups: frozenset[int] | None = None,
     now: float,
 ) -> Report:
-    """The accounts of the days between two moments, as far as they are touched; without: the last thirty days.
+    """Return the accounts of the days between two moments, as far as they are touched; without: the last thirty days.
 
     group  of that one alone; else of these groups (None: of all and the reserve). Raises `Refused`.
     """

@@ -23,17 +23,17 @@ SHOWN = 20  # power wishes of a node that are shown
 
 
 def hardware(node: Node) -> list[tuple[str, str]]:
-    """What the node last reported of itself, for people: ('memory/mib', '4096 MiB'); [] before that."""
+    """Return what the node last reported of itself, for people: ('memory/mib', '4096 MiB'); [] before that."""
     return equal.facts(node.attributes) if node.attributes else []
 
 
 def kept(node: Node) -> tuple[str, ...]:
-    """The node's disks that are never written nor erased, for people: 'sdb (serial X)'."""
+    """Return the node's disks that are never written nor erased, for people: 'sdb (serial X)'."""
     return policy.kept(node.attributes)
 
 
 def power_wishes(tx: Tx, *, name: str) -> list[PowerAction]:
-    """What was wished of the node's power lately, the newest first, and what came of it. Raises `Refused`."""
+    """Return what was wished of the node's power lately, the newest first, and what came of it. Raises `Refused`."""
     return wishes.of_node(tx, nodes.named(tx, name).id, SHOWN)
 
 

@@ -43,7 +43,8 @@ class PowerTask:
 
 
 def command(task: PowerTask, power: str) -> str | None:
-    """What to ask of the task's machine, which is `power` now: 'on', 'off', 'soft', 'cycle', or None: nothing."""
+    """Return what to ask of the task's machine, which is `power` now: 'on', 'off', 'soft', 'cycle', or None:
+    nothing."""
     return policy.command(task.action.desired, task.action.stage, power, task.agent)
 
 
@@ -100,7 +101,7 @@ def succeeded(tx: Tx, task: PowerTask, power: str, now: float) -> None:
 def failed(
     tx: Tx, task: PowerTask, error: str, now: float, *, lasting: bool = False, ignored: bool = False
 ) -> float | None:
-    """The attempt failed with `error`: when it is tried again, or None when it is given up.
+    """Return the attempt failed with `error`: when it is tried again, or None when it is given up.
 
     lasting  trying again is useless
     ignored  the command was accepted and did not show: the next one is stronger
@@ -135,7 +136,7 @@ class Meter:
 def meters(
     tx: Tx, server: str, drivers: Collection[str], after: int, share: float, most: int, now: float, lease: float
 ) -> list[Meter]:
-    """The next nodes to measure, by id from `after` on: `share` of all, but no more than `most`.
+    """Return the next nodes to measure, by id from `after` on: `share` of all, but no more than `most`.
 
     Nothing while another server does it: the claim "meter" is this server's for `lease` seconds.
     """

@@ -89,12 +89,12 @@ def failed(tx: Tx, delivery: Delivery, error: str, lasting: bool, dead: bool, no
 def every(
     tx: Tx, *, page: Page = ALL, groups: frozenset[int] | None = None, **filters: Any
 ) -> Listed[NoticeView]:
-    """Notices to these groups (None: all), the newest first. For filters see `store.lists.notices`."""
+    """Return notices to these groups (None: all), the newest first. For filters see `store.lists.notices`."""
     return lists.notices(tx, page, groups, **filters)
 
 
 def one(tx: Tx, notice_id: int) -> NoticeView:
-    """One notice with its deliveries. Raises `Refused`."""
+    """Return one notice with its deliveries. Raises `Refused`."""
     found = store.every(tx, notice_id=notice_id)
     if not found:
         raise Refused("not_found", f"there is no notice {notice_id}", "id")
@@ -104,7 +104,7 @@ def one(tx: Tx, notice_id: int) -> NoticeView:
 def deliveries(
     tx: Tx, *, group: str, page: Page = ALL, state: str | None = None, channel: str | None = None
 ) -> Listed[tuple[Send, Notice]]:
-    """What was, or is to be, delivered to a group, the newest first. Raises `Refused`."""
+    """Return what was, or is to be, delivered to a group, the newest first. Raises `Refused`."""
     return lists.deliveries(tx, page, groups.named(tx, group, "group").id, state=state, channel=channel)
 
 

@@ -72,8 +72,8 @@ class Picture:
 def enrol(
     tx: Tx, *, vcluster: str, serial: str, address: str, now: float, ends_at: float | None = None
 ) -> VcmView:
-    """Whoever has the certificate of that serial number, which ends at `ends_at`, and comes from that address speaks
-    for the vcluster; '' for one of them leaves it out. Raises `Refused`."""
+    """Return whoever has the certificate of that serial number, which ends at `ends_at`, and comes from that address
+    speaks for the vcluster; '' for one of them leaves it out. Raises `Refused`."""
     if not serial and not address:
         raise Refused("invalid", "a VCM without a certificate is known by its address: say which", "address")
     found = _vcluster(tx, vcluster)
@@ -89,7 +89,7 @@ def check(tx: Tx, vcluster: str) -> None:
 def enrol_inside(
     tx: Tx, *, vcluster: str, head: str | None, now: float, anew: bool = True
 ) -> tuple[VcmView, bool]:
-    """The VCM runs on the vcluster's node of that host name (None: the first), which is invited when it is primed; and
+    """Enrol a VCM on the vcluster's node of that host name (None: the first), which is invited when it is primed; and
     whether that is still to come. Raises `Refused`.
 
     anew  False: whoever is enrolled already stays
@@ -143,12 +143,12 @@ def revoke(tx: Tx, *, vcluster: str) -> None:
 
 
 def find(tx: Tx, vcluster: str) -> VcmView | None:
-    """The vcluster's VCM; None where it has none."""
+    """Return the vcluster's VCM; None where it has none."""
     return next(iter(views.vcms(tx, vcluster=vcluster)), None)
 
 
 def show(tx: Tx, vcluster: str) -> VcmView:
-    """The vcluster's VCM. Raises `Refused` where it has none."""
+    """Return the vcluster's VCM. Raises `Refused` where it has none."""
     found = find(tx, vcluster)
     if found is not None:
         return found
@@ -162,7 +162,7 @@ def greet(
     tx: Tx, *, vcluster: str, serial: str, address: str, about: str, seen: int, server: str, now: float,
     ends_at: float | None = None,
 ) -> Greeted:
-    """A VCM has come. Raises `Refused` ('forbidden') when it may not speak for that vcluster.
+    """Greet a VCM. Raises `Refused` ('forbidden') when it may not speak for that vcluster.
 
     serial   of its certificate; '' where it showed none: then its address has to be the one that was enrolled. One that
              it has renewed takes the former one's place now
@@ -239,7 +239,7 @@ def fresh(
 
 
 def request(tx: Tx, vcluster_id: int, request_id: int) -> Request:
-    """A request of that vcluster's. Raises `Refused` for all others."""
+    """Return a request of that vcluster's. Raises `Refused` for all others."""
     found = requests.get(tx, request_id)
     if found is None or found.vcluster_id != vcluster_id:
         raise Refused("not_found", f"this vcluster has no request {request_id}", "request")
@@ -254,7 +254,7 @@ def owns_reclaim(tx: Tx, vcluster_id: int, reclaim_id: int) -> None:
 
 
 def picture(tx: Tx, vcluster_id: int) -> Picture:
-    """The vcluster as it is."""
+    """Return the vcluster as it is."""
     found = vclusters.get(tx, vcluster_id)
     assert found is not None
     held = nodes.every(tx, vcluster_id=vcluster_id)

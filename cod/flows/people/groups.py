@@ -19,7 +19,7 @@ RULES = NoticeRules()
 
 
 def every(tx: Tx, only: frozenset[int] | None = None) -> list[Group]:
-    """Groups by name; `only` those with these ids (None: all)."""
+    """Return groups by name; `only` those with these ids (None: all)."""
     return [group for group in groups.every(tx) if only is None or group.id in only]
 
 
@@ -28,7 +28,7 @@ def create(
     email: str = "", webhook: str = "", events: Sequence[str] = ("notices",), image_quota: int | None = None,
     rules: NoticeRules = RULES, now: float,
 ) -> Group:
-    """A new group; leases in seconds, None for the site's default and for no limit. Raises `Refused`.
+    """Return a new group; leases in seconds, None for the site's default and for no limit. Raises `Refused`.
 
     image_quota  bytes that its images and open uploads may take; None: the site's default
     events       what is posted to its webhook: 'notices', 'vclusters', 'nodes'; rules: where that may be

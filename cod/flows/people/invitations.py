@@ -29,7 +29,7 @@ def invite(
 
 def renew(tx: Tx, *, digest: str, user: str, lifetime: float | None = None, rules: SignInRules, who: str,
           now: float) -> Invitation:
-    """A link by which the user sets a new password; earlier ones are worthless from now on. Raises `Refused`."""
+    """Return a link by which the user sets a new password; earlier ones are worthless from now on. Raises `Refused`."""
     found = people.named(tx, user)
     if found.directory:
         raise Refused("conflict", f"{user} signs in by {found.directory}, where their password is", "name")
@@ -39,7 +39,7 @@ def renew(tx: Tx, *, digest: str, user: str, lifetime: float | None = None, rule
 
 
 def every(tx: Tx, groups: frozenset[int] | None, now: float) -> list[Invitation]:
-    """Invitations that can still be used; into one of `groups` (None: all)."""
+    """Return invitations that can still be used; into one of `groups` (None: all)."""
     return invitations.open_ones(tx, now, groups)
 
 
@@ -50,7 +50,7 @@ def revoke(tx: Tx, invitation_id: int) -> None:
 
 
 def look(tx: Tx, *, digest: str, now: float) -> Invitation:
-    """What a link is for. Raises `Refused`."""
+    """Return what a link is for. Raises `Refused`."""
     found = invitations.by_digest(tx, digest, now)
     if found is None:
         raise Refused("not_found", "this link does not work: it was used, has run out, or was taken back", "secret")

@@ -17,7 +17,7 @@ every = people.every
 
 
 def one(tx: Tx, name: str, groups: frozenset[int] | None = None) -> tuple[User, list[Member]]:
-    """A user with what they are in which of `groups` (None: all). Raises `Refused`."""
+    """Return a user with what they are in which of `groups` (None: all). Raises `Refused`."""
     user = people.named(tx, name)
     return user, people.members(tx, user_id=user.id, groups=groups)
 
@@ -38,7 +38,7 @@ def set_profile(tx: Tx, who: Who, changes: Mapping[str, Any]) -> tuple[User | No
 
 
 def create(tx: Tx, name: str, *, full_name: str = "", email: str = "", admin: bool = False, now: float) -> User:
-    """A new user, who has no password yet. Raises `Refused`."""
+    """Return a new user, who has no password yet. Raises `Refused`."""
     signin.check_name(name)
     if people.by_name(tx, name):
         raise Refused("conflict", f"there is a user {name!r} already", "name")
@@ -96,7 +96,7 @@ def end_sessions(tx: Tx, name: str) -> int:
 
 
 def set_password(tx: Tx, *, who: Who, password: str, but: int | None, now: float) -> int:
-    """A new password of the one who asks, by its hash; their sessions end `but` one: how many."""
+    """Return a new password of the one who asks, by its hash; their sessions end `but` one: how many."""
     user_id = rights.account(who)
     user = people.get(tx, user_id)
     if user is None or user.directory:
@@ -110,19 +110,19 @@ def set_password(tx: Tx, *, who: Who, password: str, but: int | None, now: float
 
 
 def members(tx: Tx, group: str) -> list[Member]:
-    """A group's members, by name. Raises `Refused`."""
+    """Return a group's members, by name. Raises `Refused`."""
     return people.members(tx, group_id=groups.named(tx, group).id)
 
 
 def member(tx: Tx, *, group: str, user: str) -> Member:
-    """What `user` is in a group. Raises `Refused`."""
+    """Return what `user` is in a group. Raises `Refused`."""
     into, person = _in_group(tx, group, user)
     return people.members(tx, group_id=into.id, user_id=person.id)[0]
 
 
 def _in_group(tx: Tx, group: str, user: str) -> tuple[Group, User]:
-    """The group and who is in it. Raises `Refused`, with the same words whether there is such a user or not: those in
-    a group are not told who has an account."""
+    """Return the group and who is in it. Raises `Refused`, with the same words whether there is such a user or not:
+    those in a group are not told who has an account."""
     into, person = groups.named(tx, group), people.by_name(tx, user)
     if person is None or into.id not in people.roles(tx, person.id):
         raise Refused("not_found", f"{user} is not in group {group}", "user")

@@ -41,18 +41,18 @@ class SignedIn:
 
 
 def digest(secret: str) -> str:
-    """What is kept of a cookie or a link's secret: BLAKE2b-256, hex. They are random: no salt, no slow hash."""
+    """Return what is kept of a cookie or a link's secret: BLAKE2b-256, hex. They are random: no salt, no slow hash."""
     return hashlib.blake2b(secret.encode(errors="replace"), digest_size=32).hexdigest()
 
 
 def wrong() -> Refused:
-    """What everybody is told who may not sign in, whatever the reason."""
+    """Return what everybody is told who may not sign in, whatever the reason."""
     return Refused("unauthorised", "name or password is wrong")
 
 
 def tried(password: str) -> str:
-    """A password that somebody tries; '', which nobody has, where it is longer than any can be: putting the accents of
-    a long text in order takes quadratic time, and no other thread runs meanwhile."""
+    """Return a password that somebody tries; '', which nobody has, where it is longer than any can be: putting the
+    accents of a long text in order takes quadratic time, and no other thread runs meanwhile."""
     return password if len(password) <= signin.LONGEST else ""
 
 
@@ -90,7 +90,7 @@ def right(tx: Tx, *, user_id: int, name: str, address: str, rehashed: str | None
 
 
 def vouched(tx: Tx, *, identity: Identity, create: bool, address: str, now: float) -> User:
-    """The user whom a directory vouches for; `create`: who is new gets an account. Raises `Refused`.
+    """Return the user whom a directory vouches for; `create`: who is new gets an account. Raises `Refused`.
 
     Nobody gets at an account that is there by being called the same elsewhere: a new one gets a number.
     """
@@ -111,7 +111,7 @@ def vouched(tx: Tx, *, identity: Identity, create: bool, address: str, now: floa
 
 
 def _free(tx: Tx, wanted: str) -> str:
-    """A sign-in name that nobody has or had, like `wanted`."""
+    """Return a sign-in name that nobody has or had, like `wanted`."""
     stem = signin.name_like(wanted)
     stem = f"user-{stem}" if signin.is_reserved(stem) else stem
     names = (f"{stem[:28]}{number}" if number > 1 else stem for number in range(1, 1000))
@@ -146,7 +146,8 @@ def _put(tx: Tx, counts: Mapping[str, signin.Count | None]) -> None:
 
 
 def session(tx: Tx, *, cookie: str, address: str, rules: SignInRules, now: float) -> SignedIn | None:
-    """The session whose cookie has the digest `cookie`, with what its user may now; None where it is over. Reads."""
+    """Return the session whose cookie has the digest `cookie`, with what its user may now; None where it is over.
+    Reads."""
     found = signins.by_digest(tx, cookie)
     if found is None or found.expires_at <= now or found.last_seen <= now - rules.idle:
         return None
@@ -168,7 +169,7 @@ def sign_out(tx: Tx, *, cookie: str, address: str, now: float) -> None:
 
 
 def every(tx: Tx, *, who: Who, rules: SignInRules, now: float) -> list[WebSession]:
-    """The sessions of the one who asks that go on, the newest first."""
+    """Return the sessions of the one who asks that go on, the newest first."""
     return [] if who.user_id is None else signins.of_user(tx, who.user_id, now, rules.idle)
 
 

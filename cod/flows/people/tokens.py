@@ -22,13 +22,13 @@ _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,29}")
 
 
 def digest(token: str) -> str:
-    """What is kept of a token: BLAKE2b-256, hex. Tokens are random, so no salt and no slow hash are needed."""
+    """Return what is kept of a token: BLAKE2b-256, hex. Tokens are random, so no salt and no slow hash are needed."""
     return hashlib.blake2b(token.encode(), digest_size=32).hexdigest()
 
 
 def caller(tx: Tx, token: str, address: str, now: float, rules: SignInRules = DEFAULTS) -> Who | None:
-    """Who asks by a token; None for an unknown or expired one, or one of a user who may do nothing, or whom their
-    OpenID Connect provider, which cannot be asked about them, has not vouched for lately (`rules`)."""
+    """Return who asks by a token; None for an unknown or expired one, or one of a user who may do nothing, or whom
+    their OpenID Connect provider, which cannot be asked about them, has not vouched for lately (`rules`)."""
     found = tokens.valid(tx, digest(token), now)
     if found is None:
         return None
@@ -43,7 +43,7 @@ def caller(tx: Tx, token: str, address: str, now: float, rules: SignInRules = DE
 
 
 def lapsed(user: User, rules: SignInRules, now: float) -> bool:
-    """Do the user's tokens wait for them to sign in again?"""
+    """Return whether the user's tokens wait for the user to sign in again."""
     seen = user.created_at if user.signed_in_at is None else user.signed_in_at
     return user.directory == "oidc" and bool(rules.oidc.tokens) and now - seen > rules.oidc.tokens
 
@@ -79,7 +79,7 @@ def revoke(tx: Tx, name: str, now: float = 0.0, actor: str = "") -> None:
 
 
 def mine(tx: Tx, who: Who) -> list[tuple[ApiToken, str | None]]:
-    """The tokens of the one who asks, by name, each with the name of its group."""
+    """Return the tokens of the one who asks, by name, each with the name of its group."""
     names = {group.id: group.name for group in groups.every(tx)}
     found = [] if who.user_id is None else tokens.every(tx, who.user_id)
     return [(each, names.get(each.group_id or 0)) for each in found]
@@ -89,8 +89,8 @@ def make(
     tx: Tx, *, who: Who, name: str, token: str, scope: str = "write", group: str = "", lifetime: float | None = None,
     now: float,
 ) -> tuple[ApiToken, str | None]:
-    """A token that may do what its user may, then and later: `scope` 'write', or look only: 'read'; in one `group`.
-    Raises `Refused`."""
+    """Return a token that may do what its user may, then and later: `scope` 'write', or look only: 'read'; in one
+    `group`. Raises `Refused`."""
     user = people.get(tx, rights.account(who))
     assert user is not None
     if not _NAME.fullmatch(name):
@@ -110,7 +110,8 @@ def make(
 
 
 def of_password(tx: Tx, *, user_id: int, address: str, wanted: Mapping[str, Any], now: float) -> str:
-    """A token for a user who has just shown their password, as `make` wants it; its full name. Raises `Refused`."""
+    """Return a token for a user who has just shown their password, as `make` wants it; its full name. Raises
+    `Refused`."""
     user = people.get(tx, user_id)
     if user is None or not user.able:
         raise Refused("unauthorised", "name or password is wrong")

@@ -54,7 +54,7 @@ class Act:
 
 
 def acts(plan: Plan, site: Site) -> list[Act]:
-    """What carries out `plan`, in order; each act is run in a transaction of its own.
+    """Return what carries out `plan`, in order; each act is run in a transaction of its own.
 
     Grants and eases go before what is overdue: what is not wanted any more is not seized. An act raises `Lost` when the
     claim is gone (then the pass is over), `Stale` when its rows have changed (then the next act can go on) and
@@ -106,7 +106,7 @@ def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Re
 
 
 def _seats(tx: Tx, shares: Sequence[Share], site: Site) -> list[tuple[Node, Share]]:
-    """Each granted node with its share. Tuples that are served from one lot get different nodes of it."""
+    """Return each granted node with its share. Tuples that are served from one lot get different nodes of it."""
     wanted: Counter[FreeNodes] = Counter()
     for share in shares:
         wanted[share.lot] += share.count
@@ -198,7 +198,7 @@ def ease(tx: Tx, *, eased: PreemptLess, claim: Claim, now: float) -> Result[int]
 
 
 def seize(tx: Tx, *, reclaim_id: int, claim: Claim, site: Site, now: float) -> Result[int]:
-    """The reclaim's deadline has passed: what is open in it is taken by power, as far as it may still be taken."""
+    """Take by power what is open in a reclaim whose deadline has passed, as far as it may still be taken."""
     claims.confirm(tx, claim, now)
     there = reclaims.get(tx, reclaim_id)
     vcluster = vclusters.get(tx, there.vcluster_id, lock=True) if there else None
@@ -247,14 +247,14 @@ def drain(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> 
 
 
 def expire(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> Result[int]:
-    """The grace after its lease is over: its nodes are taken back by power."""
+    """Take the nodes back by power: the grace after the lease is over."""
     claims.confirm(tx, claim, now)
     effects = core_leases.expire(tx, vcluster_id, now=now, actor=ACTOR, policy=site.policy)
     return Result(0) if effects is None else Result(1, effects)
 
 
 def end(tx: Tx, *, vcluster_id: int, claim: Claim, now: float) -> Result[int]:
-    """The last node of a releasing vcluster is back: its name and its addresses are free."""
+    """End a releasing vcluster whose last node is back: its name and its addresses are free."""
     claims.confirm(tx, claim, now)
     if vcluster_id not in {vcluster.id for vcluster in vclusters.deserted(tx)}:
         return Result(0)
@@ -288,7 +288,7 @@ def change_power(tx: Tx, *, part: PowerChange, claim: Claim, site: Site, now: fl
 
 
 def _wake_time(tx: Tx, count: int, site: Site) -> float:
-    """Seconds that `count` nodes more have for waking, together with those that are waking already."""
+    """Return seconds that `count` nodes more have for waking, together with those that are waking already."""
     if not count:
         return 0.0
     return energy.wake_deadline(site.energy, node_counts.waking(tx) + count) * site.policy.patience

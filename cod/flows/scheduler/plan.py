@@ -58,7 +58,7 @@ class Observed:
 
 
 def look(tx: Tx, site: Site, now: float, before: Observed | None = None) -> Observed:
-    """The site now. `before`: what was seen last; what has not changed since is the same object."""
+    """Return the site now. `before`: what was seen last; what has not changed since is the same object."""
     many = len(site.subnets) > 1
     by = node_counts.AssignedBy(*preemption.assigned_by(site.policy, now))
     read = pass_rows.read(tx, by, many=many, idle_since=now - site.energy.idle_time, now=now,
@@ -69,7 +69,7 @@ def look(tx: Tx, site: Site, now: float, before: Observed | None = None) -> Obse
 
 
 def snapshot(tx: Tx, site: Site, now: float) -> Snapshot:
-    """The site as the planner sees it."""
+    """Return the site as the planner sees it."""
     return look(tx, site, now).site
 
 
@@ -131,19 +131,19 @@ def _wishes(read: PassRows, many: bool) -> list[PendingRequest]:
 
 
 def decide(seen: Snapshot, site: Site, now: float) -> Plan:
-    """The plan for what was seen; no transaction is open."""
+    """Return the plan for what was seen; no transaction is open."""
     return policy.plan(seen, site.policy, site.energy, now)
 
 
 def without(seen: Snapshot, request_ids: Collection[int]) -> Snapshot:
-    """What was seen, but for those requests."""
+    """Return what was seen, but for those requests."""
     if not request_ids:
         return seen
     return replace(seen, wishes=[wish for wish in seen.wishes if wish.id not in request_ids])
 
 
 def due(seen: Snapshot, site: Site, now: float) -> float:
-    """When time alone may next give a pass something to do; infinity when it never will.
+    """Return when time alone may next give a pass something to do; infinity when it never will.
 
     Idle nodes are not looked at: that some fall asleep a few seconds later does no harm.
     """
@@ -169,12 +169,13 @@ class NoChange:
     until: float
 
     def lasts(self, seen: Snapshot, site: Site, now: float) -> bool:
-        """Is there still nothing to do?"""
+        """Return whether there is still nothing to do."""
         return now < self.until and (site.policy, site.energy, seen) == (self.policy, self.energy, self.seen)
 
 
 def still(seen: Snapshot, site: Site, now: float) -> NoChange:
-    """The plan for what was seen at `now` was empty. The time plays a part in plans by what `due` knows, no other."""
+    """Return the plan for what was seen at `now` was empty. The time plays a part in plans by what `due` knows, no
+    other."""
     return NoChange(seen, site.policy, site.energy, due(seen, site, now))
 
 
@@ -205,7 +206,8 @@ class Planned:
 
 
 def preview(tx: Tx, *, site: Site, now: float) -> list[Planned]:
-    """What a pass at `now` would do, in order, without doing it. A grant of several kinds of nodes is several lines.
+    """Return what a pass at `now` would do, in order, without doing it. A grant of several kinds of nodes is several
+    lines.
 
     All requests that would go on waiting are in it, also those that have been told why already.
     """
@@ -227,7 +229,7 @@ class _Names:
         self._held = {each.id: each.held for each in seen.holders.values()}
 
     def lines(self, plan: Plan) -> Iterator[Planned]:
-        """The plan, line by line, in the order of `flows.scheduler.apply_plan.acts`."""
+        """Yield the plan, line by line, in the order of `flows.scheduler.apply_plan.acts`."""
         yield from self._leases(plan)
         for grant in plan.grants:
             for share in grant.shares:

@@ -21,12 +21,12 @@ from cod.store.scheduler import reclaims, reservations, vclusters
 def every(
     tx: Tx, *, page: Page = ALL, groups: frozenset[int] | None = None, **filters: str | None
 ) -> Listed[ReclaimView]:
-    """Reclaims from vclusters of these groups (None: all), the newest first."""
+    """Return reclaims from vclusters of these groups (None: all), the newest first."""
     return lists.reclaims(tx, page, groups, **filters)
 
 
 def show(tx: Tx, reclaim_id: int, groups: frozenset[int] | None = None) -> ReclaimView:
-    """One reclaim. Raises `Refused` ('not_found')."""
+    """Return one reclaim. Raises `Refused` ('not_found')."""
     found = views.reclaims(tx, reclaim_id, groups)
     if not found:
         raise Refused("not_found", f"there is no reclaim {reclaim_id}", "id")
@@ -37,8 +37,8 @@ def answer(
     tx: Tx, *, reclaim_id: int, nodes_: Sequence[str], later: Mapping[str, float] | None = None, site: Site, now: float,
     actor: str, groups: frozenset[int] | None = None,
 ) -> Result[ReclaimView]:
-    """Whoever answers for the vcluster gives those nodes (host names in it, or the site's names). The value is a
-    `ReclaimView`.
+    """Answer a reclaim: the one who answers for the vcluster gives those nodes (host names in it, or the site's names).
+    The value is a `ReclaimView`.
 
     later  nodes that it will give, by when: those are taken at the deadline, in place of those that were chosen, as far
            as they are of the kind and are wanted; names that it has no nodes of are passed over. It replaces what was

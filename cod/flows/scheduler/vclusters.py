@@ -56,7 +56,8 @@ def create(
     tx: Tx, *, name: str, size: int, template: str, group: str, attributes: str = "", also: Sequence[Also] = (),
     lease: float | None = None, spread: bool = False, wait: bool = True, key: str | None = None, site: Site, now: float,
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
-    """A new vcluster of `size` nodes and those in `also`, pending until the manager grants its request, all at once.
+    """Return a new vcluster of `size` nodes and those in `also`, pending until the manager grants its request, all at
+    once.
 
     template    'name' or 'name@revision'
     attributes  requirements of its nodes (XML, schema/requires.rng), '' for any
@@ -90,7 +91,7 @@ def resize(
     tx: Tx, *, name: str, size: int, spread: bool = False, wait: bool = True, key: str | None = None, site: Site,
     now: float, actor: str,
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
-    """The vcluster shall have `size` nodes: asks for more (`spread`, `wait` as in `create`), or gives some back: those
+    """Resize the vcluster to `size` nodes: request more (`spread`, `wait` as in `create`), or gives some back: those
     that are chosen to be taken from it first, then as `leases.victims` says.
 
     What was asked for before and has not been granted is withdrawn. Raises `Refused`.
@@ -183,7 +184,7 @@ def delete(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[t
 
 
 def _with_block(tx: Tx, site: Site, size: int, *, now: float, **columns: Any) -> Vcluster:
-    """A new vcluster on the subnet with most nodes of those that have a large enough block of addresses free."""
+    """Return a new vcluster on the subnet with most nodes of those that have a large enough block of addresses free."""
     _check_size(size, max(leases.room(0, subnet.block_size - 1) for subnet in site.subnets))
     roomy = [subnet for subnet in site.subnets if leases.room(0, subnet.block_size - 1) >= size]
     if len(roomy) > 1:
@@ -200,7 +201,7 @@ def _with_block(tx: Tx, site: Site, size: int, *, now: float, **columns: Any) ->
 def _shrink(
     tx: Tx, vcluster: Vcluster, size: int, leaving: Sequence[Node], cause: str, *, site: Site, now: float, actor: str
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
-    """The vcluster has `size` nodes from now on: `leaving` go back, and replacements beyond that size are withdrawn.
+    """Shrink the vcluster to `size` nodes: `leaving` go back, and replacements beyond that size are withdrawn.
 
     What goes back counts as an answer to what is being taken from it.
     """

@@ -107,7 +107,7 @@ class Captures(Service):
     # ------------------------------------------------------------ requests
 
     def respond(self, connection: Connection, request: h11.Request, rest: list[str]) -> Deferred[tuple[int, bytes]]:
-        """The answer to a request for ``/captures/`` and `rest`: status and body. Never fails."""
+        """Return the answer to a request for ``/captures/`` and `rest`: status and body. Never fails."""
         return ensureDeferred(self._answer(connection, request, rest)).addErrback(self._trouble, connection.peer)
 
     async def _answer(

@@ -104,7 +104,7 @@ class HttpServer(Service):
         return DeferredList([maybeDeferred(listening.stopListening) for listening in self._listening])
 
     def admit(self, peer: str) -> Connection | None:
-        """A new connection, unless there are too many."""
+        """Admit a new connection, unless there are too many."""
         if len(self._connections) >= self.limits.connections or self._per_peer[peer] >= self.limits.per_peer:
             log.debug("http %s: too many connections", peer)
             return None

@@ -175,7 +175,7 @@ class ConfdServer(Service):
     # ------------------------------------------------------------ connections
 
     def has_room(self, address: str) -> bool:
-        """May another stranger connect from `address`?"""
+        """Return whether another stranger may connect from `address`."""
         return (len(self.open) < self.limits.connections
                 and len(self.open) - len(self.nodes) < self.limits.unproven
                 and self.strangers[address] < self.limits.unproven_each)

@@ -64,15 +64,15 @@ class _Outlet:
         self._line = line
 
     def pauseProducing(self) -> None:
-        """Its buffer is full."""
+        """Stop sending: the transport's buffer is full."""
         self._line.filled(True)
 
     def resumeProducing(self) -> None:
-        """Its buffer is empty."""
+        """Send on: the transport's buffer is empty."""
         self._line.filled(False)
 
     def stopProducing(self) -> None:
-        """It is gone: `connectionLost` says so, too."""
+        """Stop: the transport is gone, and `connectionLost` says so, too."""
 
 
 class NmpConnection(protocol.Protocol, ABC):
@@ -101,7 +101,7 @@ class NmpConnection(protocol.Protocol, ABC):
         """Do what it says. Raises nothing."""
 
     def opened(self, quota: Quota) -> None:
-        """It has said who it is, and so what it may send still."""
+        """Open the connection of a known peer, with what it may still send."""
         self.is_open, self._quota = True, quota
         self._begun = self._host.reactor.seconds()
         self._decoder.longest = LONGEST_BODY
@@ -201,7 +201,7 @@ class NmpConnection(protocol.Protocol, ABC):
             self._host.poll()
 
     def say(self, body: b.Body, *, answers: str = "", sequence: int = 0) -> bool:
-        """False where it cannot be said (any more)."""
+        """Say it; return False where it cannot be said (any more)."""
         if self._closing:
             return False
         verb = xml.verb(body)
@@ -217,7 +217,7 @@ class NmpConnection(protocol.Protocol, ABC):
     # ------------------------------------------------------------ silence and the end
 
     def look_after(self, now: float) -> None:
-        """Is it still there?"""
+        """Check that the peer is still there."""
         keepalive = self._host.site.current.nmp_keepalive
         if self._closing:
             if now >= self._left_at + LINGER:
@@ -251,7 +251,7 @@ class NmpConnection(protocol.Protocol, ABC):
         self.transport.loseConnection()
 
     def connectionLost(self, reason: Failure | None = None) -> None:
-        """It is gone."""
+        """Forget the connection."""
         self._closing = True
         self._heard.clear()
         self._host.connected.discard(self)
@@ -263,7 +263,7 @@ class NmpConnection(protocol.Protocol, ABC):
                                      f"handshake: {_sentence(reason)}")
 
     def _known(self) -> None:
-        """It is no stranger any more."""
+        """Count the connection as a stranger's no more."""
         if self._strange:
             self._strange, here = False, self._host.strangers
             here[self.address] -= 1

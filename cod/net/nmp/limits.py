@@ -33,7 +33,7 @@ class Quota:
         self._bytes.spend(now, size)
 
     def is_spent(self, now: float) -> bool:
-        """Has it sent more bytes than it may?"""
+        """Return whether the peer has sent more bytes than it may."""
         return self._bytes.level(now) < 0
 
     def may_say(self, verb: str, now: float) -> None:
@@ -50,7 +50,7 @@ class Quota:
         return self._faults.take(now)
 
     def is_whole(self, now: float) -> bool:
-        """Has nothing of it been used of late?"""
+        """Return whether nothing of the quota has been used of late."""
         return all(each.is_full(now) for each in (self._messages, self._bytes, self._faults, *self._costly.values()))
 
 
@@ -66,7 +66,7 @@ class Quotas:
         self._greetings: dict[str, Bucket] = {}
 
     def of(self, vcluster_id: int) -> Quota:
-        """The ration of a vcluster's VCM."""
+        """Return the ration of a vcluster's VCM."""
         return self._of.setdefault(vcluster_id, Quota(self._clock()))
 
     def greets(self, who: str) -> None:

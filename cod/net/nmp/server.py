@@ -154,7 +154,7 @@ class _Sessions(Factory):
         self._server = server
 
     def buildProtocol(self, addr: IAddress | None) -> VcmSession | None:
-        """A session, if there is room: nobody may take all of it who has not said who he is."""
+        """Return a session, if there is room: nobody may take all of it who has not said who he is."""
         address = str(getattr(addr, "host", ""))
         strangers = self._server.strangers.get(address, 0)
         if len(self._server.connected) >= MOST or strangers >= MOST_STRANGERS:

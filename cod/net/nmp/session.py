@@ -209,8 +209,8 @@ class VcmSession(NmpConnection):
             self._server.poll()
 
     def _acks_behind(self) -> list[int]:
-        """What the acknowledgements say that were heard right after: one transaction does for all. What is wrong with
-        one is found when its turn comes. Never empty."""
+        """Return what the acknowledgements say that were heard right after: one transaction does for all. What is wrong
+        with one is found when its turn comes. Never empty."""
         found = [0]
         while self._heard and self._heard[0].verb == "ack":
             try:
@@ -237,7 +237,7 @@ class VcmSession(NmpConnection):
             self.say(b.Progress(node, phase, done, total))
 
     def has_room(self) -> bool:
-        """May more be sent, or must it read and acknowledge first?"""
+        """Return whether more may be sent; else the VCM must read and acknowledge first."""
         return self._full_since is None and self.sent - self.acked < WINDOW and not self._closing
 
     def connectionLost(self, reason: Failure | None = None) -> None:
@@ -257,7 +257,7 @@ class VcmSession(NmpConnection):
 
 
 def _certified(authority: Ca, vcluster: str, asked: str, now: float) -> Issued:
-    """What `asked` asks for (PKCS #10, DER in base64). Raises `Fault`."""
+    """Return what `asked` asks for (PKCS #10, DER in base64). Raises `Fault`."""
     try:
         return authority.certify(vcluster, b64decode(asked), datetime.fromtimestamp(now, UTC))
     except ValueError as error:

@@ -33,7 +33,7 @@ class VcmPeer:
 
 
 def flow(body: b.Body, peer: VcmPeer, site: Site, now: float) -> tuple[Flow, Callable[[Any], b.Body]]:
-    """The flow for a question, and what makes the answer of its value (of `Result.value`, where it is one)."""
+    """Return the flow for a question, and what makes the answer of its value (of `Result.value`, where it is one)."""
     found: tuple[Flow, Callable[[Any], b.Body]] = _FLOWS[type(body)](body, peer, site, now)
     return found
 
@@ -82,7 +82,8 @@ def _release(body: b.ReleaseNodes, peer: VcmPeer, site: Site, now: float) -> Any
 
 
 def _reclaim_answer(body: b.ReclaimAnswer, peer: VcmPeer, site: Site, now: float) -> Any:
-    """Nodes that can be had now are taken; the others are awaited: the VCM releases each, or the deadline comes."""
+    """Return nodes that can be had now are taken; the others are awaited: the VCM releases each, or the deadline
+    comes."""
     at_once = [one.node for one in body.nodes if one.within <= 0]
     later = {one.node: now + one.within for one in body.nodes if one.within > 0}
 
@@ -129,7 +130,7 @@ _FLOWS: dict[type[Any], Callable[..., Any]] = {
 
 
 def owed(row: Owed) -> b.Body:
-    """A message of the outbox as a record."""
+    """Return a message of the outbox as a record."""
     fields = dict(row.body)
     nested: Sequence[tuple[str, Any]] = (("members", b.Member), ("nodes", b.Named))
     for name, record in nested:

@@ -14,7 +14,7 @@ class DeliveryError(Exception):
 
 
 def brief(said: object) -> str:
-    """What somebody said, or an error, as part of one line."""
+    """Return what somebody said, or an error, as part of one line."""
     if isinstance(said, bytes):
         said = said.decode(errors="replace")
     elif isinstance(said, OSError) and said.strerror:

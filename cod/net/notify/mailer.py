@@ -123,7 +123,7 @@ class _Known:
         super().__init__(*args, **rest)
 
     def _get_socket(self, *args: Any) -> Any:
-        """The connection is there; or it was broken off while it was not."""
+        """Return the connection's socket, unless it was broken off meanwhile."""
         made: Any = super()._get_socket(*args)  # type: ignore[misc]
         setattr(self, "sock", made)  # noqa: B010 - smtplib's own, whose type is none of ours
         if self._session.late:
@@ -141,7 +141,7 @@ class _Tls(_Known, smtplib.SMTP_SSL):
 
 
 def _plain(password: str) -> str:
-    """The client can say ASCII only, and its error would show the first character that is none."""
+    """Encode a line: the client can say ASCII only, and its error would show the first character that is none."""
     if not password.isascii():
         raise ValueError("the password in smtp.password_file has characters other than ASCII, which cannot be sent")
     return password

@@ -113,12 +113,12 @@ class Way:
         self._line: Any = None
 
     def endpointForURI(self, uri: Any) -> Way:
-        """For Agent."""
+        """Return the endpoint, for Agent."""
         self._uri = uri
         return self
 
     def connect(self, factory: Any) -> Deferred[Any]:
-        """For Agent."""
+        """Return the endpoint, for Agent."""
         return Deferred.fromCoroutine(self._connect(factory))
 
     async def _connect(self, factory: Any) -> Any:
@@ -159,7 +159,7 @@ class Way:
 
 
 def _is_ours(family: int, address: str) -> bool:
-    """Has this machine that address? Then it can be bound to."""
+    """Return whether this machine has that address. Then it can be bound to."""
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
             probe.bind((address, 0))

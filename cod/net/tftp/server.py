@@ -136,7 +136,7 @@ class TftpServer(SocketService):
         return None
 
     def _content(self, transfer: Transfer, request: TftpRequest) -> Buffer | Deferred[bytes]:
-        """The bytes to send, now or when a document's flow is done (it may refuse). Raises `NoSuchFile`."""
+        """Return the bytes to send, now or when a document's flow is done (it may refuse). Raises `NoSuchFile`."""
         found = _DOCUMENT.fullmatch(request.name)
         mac = mac_of(found["config"] or found["mac"]) if found else None
         if found is not None and mac is not None:

@@ -124,11 +124,11 @@ class Transfers:
         return len(self._all)
 
     def of_address(self, address: str) -> int:
-        """How many transfers go to that address."""
+        """Return how many transfers go to that address."""
         return self._per_peer[address]
 
     def get(self, peer: Peer) -> Transfer | None:
-        """The transfer to that address and port."""
+        """Return the transfer to that address and port."""
         return self._all.get(peer)
 
     def add(self, transfer: Transfer) -> None:
@@ -170,11 +170,11 @@ class Transfers:
     # ------------------------------------------------------------ the reactor's reader
 
     def fileno(self) -> int:
-        """The epoll descriptor: readable when any of the sockets is."""
+        """Return the epoll descriptor: readable when any of the sockets is."""
         return -1 if self._epoll is None or self._epoll.closed else self._epoll.fileno()
 
     def logPrefix(self) -> str:
-        """What the reactor's log calls this."""
+        """Return what the reactor's log calls this."""
         return "tftp"
 
     def connectionLost(self, reason: Failure) -> None:

@@ -35,7 +35,7 @@ class Wanted:
 
     @property
     def absent(self) -> bool:
-        """Is it wanted that there is none?"""
+        """Whether there must be none."""
         return self.operators.get("present") == "no"
 
 

@@ -42,7 +42,7 @@ class _Room:
         return self.now + sum(count for _, count in self.ends)
 
     def when(self, wanted: int, now: float) -> float:
-        """When there are so many."""
+        """Return when there are so many."""
         have = self.now
         for time, count in ((now, 0), *self.ends):
             have += count
@@ -65,7 +65,8 @@ class Backfill:
         self._vain: set[tuple[object, ...]] = set()
 
     def give(self, wish: PendingRequest, found: Found) -> None:
-        """It has or will have these nodes, and gives them back when its lease is over; who loses them has them not."""
+        """Count nodes that the request has or will have, and gives back when its lease is over; who loses them has them
+        not."""
         if self._policy.hold_after > 0:
             time = back(wish, self._snapshot, self._policy, self._now)
             for place in found.places:
@@ -74,12 +75,12 @@ class Backfill:
             self._lost.update({(loan.vcluster_id, loan.kind): loan.nodes for loan in found.loans})
 
     def holds(self) -> tuple[Hold, ...]:
-        """What is held back, as far as nobody has got it who gives it back in time."""
+        """Return what is held back, as far as nobody has got it who gives it back in time."""
         left = self._stock.held
         return tuple(replace(one, free=min(one.free, left[one.kind].free)) for one in self._made)
 
     def hold(self, want: Want) -> bool:
-        """It cannot be served, nor wait for nodes of its own: hold nodes back for it, if it is its turn."""
+        """Hold nodes back for a request that cannot be served, nor wait for nodes of its own, if it is its turn."""
         since = want.wish.submitted_at + self._policy.hold_after
         if not 0 < self._policy.hold_after <= self._now - want.wish.submitted_at or not want.wish.may_wait:
             return False
@@ -105,12 +106,13 @@ class Backfill:
         return True
 
     def _find(self, want: Want, level: int | None) -> tuple[Mapping[NodeKind, _Room], Counter[NodeKind] | None]:
-        """What it could have, and where, and what of that it would use. `level`: see `_room`."""
+        """Return what it could have, and where, and what of that it would use. `level`: see `_room`."""
         rooms = {kind: self._room(kind, want.wish, level) for fit in set(want.fits) for kind in fit.kinds}
         return rooms, self._spread(want, rooms) if want.wish.may_spread else self._whole(want, rooms)
 
     def _can_lend(self, wish: PendingRequest, needs: Mapping[NodeKind, int]) -> bool:
-        """Can all that is counted on be taken together? One vcluster may lose so many, of whichever kind."""
+        """Return whether all nodes that are counted on can be taken together. One vcluster may lose so many, of
+        whichever kind."""
         level, soon, loans = self._level(wish), self._stock.soon_for(wish.id), []
         if level is None:
             return True
@@ -125,8 +127,8 @@ class Backfill:
         return max(self._lenders.levels(wish.priority), default=None)
 
     def _room(self, kind: NodeKind, wish: PendingRequest, level: int | None) -> _Room:
-        """Its own vcluster's nodes it cannot get; those that can be taken for it, from priorities up to `level`, count
-        once. None: nothing is to be taken."""
+        """Return the room for a request. Its own vcluster's nodes it cannot get; those that can be taken for it, from
+        priorities up to `level`, count once. None: nothing is to be taken."""
         loans = 0 if level is None else self._lenders.most(kind, level, wish.vcluster_id)
         ends = []
         for time, holder, count in self._returns().get(kind, ()):
@@ -155,7 +157,7 @@ class Backfill:
     # ------------------------------------------------------------ where
 
     def _whole(self, want: Want, rooms: Mapping[NodeKind, _Room]) -> Counter[NodeKind] | None:
-        """Each tuple where it can be served first."""
+        """Return each tuple where it can be served first."""
         try:
             kinds = whole([Demand(one.count, self._soonest(one.count, fit, rooms)) for one, fit in zip(
                 want.wish.tuples, want.fits, strict=True)], {kind: room.all for kind, room in rooms.items()})
@@ -167,13 +169,13 @@ class Backfill:
         return needs if kinds else None
 
     def _soonest(self, count: int, fit: Fit, rooms: Mapping[NodeKind, _Room]) -> tuple[NodeKind, ...]:
-        """The kinds that would do, by when there are so many; of equals the one that has most now."""
+        """Return the kinds that would do, by when there are so many; of equals the one that has most now."""
         times = {kind: rooms[kind].when(count, self._now) for kind in fit.kinds}
         return tuple(sorted((kind for kind in fit.kinds if times[kind] < NEVER),
                             key=lambda kind: (times[kind], -rooms[kind].now)))
 
     def _spread(self, want: Want, rooms: Mapping[NodeKind, _Room]) -> Counter[NodeKind] | None:
-        """What is there now, wherever; what is short of what comes back first."""
+        """Return what is there now, wherever; what is short of what comes back first."""
         demands = want.demands()
         shares = fill(demands, {kind: room.now for kind, room in rooms.items()})
         left = {kind: [*room.ends] for kind, room in rooms.items()}
@@ -190,7 +192,7 @@ class Backfill:
 
 
 def back(wish: PendingRequest, snapshot: Snapshot, policy: Policy, now: float) -> float:
-    """When a request's nodes are back at the latest, if it is granted now and its lease is not extended."""
+    """Return when a request's nodes are back at the latest, if it is granted now and its lease is not extended."""
     holder = snapshot.holders.get(wish.vcluster_id)
     ends = holder.expires_at if holder is not None and holder.expires_at is not None else now + wish.lease
     return ends + policy.drain_grace

@@ -51,21 +51,23 @@ NOTHING: Mapping[FreeNodes, int] = {}
 
 
 def marks(node_type: NodeType, energy: Energy) -> tuple[int, int]:
-    """The low and high mark of a type: its own, else the site's. A high mark below the low one gives way to it."""
+    """Return the low and high mark of a type: its own, else the site's. A high mark below the low one gives way to
+    it."""
     low = energy.warm_low if node_type.warm_low is None else node_type.warm_low
     high = energy.warm_high if node_type.warm_high is None else node_type.warm_high
     return low, max(low, high)
 
 
 def wake_deadline(energy: Energy, waking: int) -> float:
-    """Seconds that nodes have for waking when `waking` of them (themselves counted) wake at the same time."""
+    """Return seconds that nodes have for waking when `waking` of them (themselves counted) wake at the same time."""
     return energy.wake_time + energy.wake_step * max(0, waking - 1)
 
 
 def power_changes(
     snapshot: Snapshot, kept: Mapping[FreeNodes, int], energy: Energy, granted: Mapping[FreeNodes, int] = NOTHING
 ) -> tuple[PowerChange, ...]:
-    """Which nodes to wake and which to put to sleep now; wakes come first, those of the cheapest types before others.
+    """Return which nodes to wake and which to put to sleep now; wakes come first, those of the cheapest types before
+    others.
 
     A lot is in it once at most.
 
@@ -87,7 +89,7 @@ def power_changes(
 
 
 def _merged(wakes: Iterable[PowerChange]) -> Iterable[PowerChange]:
-    """No lot twice: what is woken of it for a request and for the reserve is woken at once."""
+    """Merge lots: what is woken of it for a request and for the reserve is woken at once."""
     by_lot: dict[FreeNodes, PowerChange] = {}
     for one in wakes:
         first = by_lot.get(one.lot)
@@ -97,7 +99,7 @@ def _merged(wakes: Iterable[PowerChange]) -> Iterable[PowerChange]:
 
 
 def _order(lot: FreeNodes) -> tuple[object, ...]:
-    """In which order lots are woken and put to sleep: such as hold nobody's software first."""
+    """Return the order in which lots are woken and put to sleep: such as hold nobody's software first."""
     return lot.cache is not None, lot.kind, lot.cache or (), lot.readiness, lot.reserved
 
 
@@ -132,7 +134,7 @@ class _Type:
         return [PowerChange(lot, count, why) for lot, count in _deal(self.low - ready, cold)]
 
     def surplus(self) -> list[PowerChange]:
-        """Nodes that fall asleep, down to the high mark."""
+        """Return nodes that fall asleep, down to the high mark."""
         if self._any_waking or self.needed or self.short():
             return []
         why = f"{self._warm} of {self.node_type.name} awake and spare, the high mark is {self.high}"
@@ -142,7 +144,7 @@ class _Type:
 
 
 def _deal(wanted: int, stock: Iterable[tuple[FreeNodes, int]]) -> Iterator[tuple[FreeNodes, int]]:
-    """`wanted` nodes, out of the lots in their order, of each at most as many as it says."""
+    """Yield `wanted` nodes, out of the lots in their order, of each at most as many as it says."""
     for lot, most in stock:
         if (count := min(wanted, most)) > 0:
             yield lot, count
@@ -153,7 +155,7 @@ def _deal(wanted: int, stock: Iterable[tuple[FreeNodes, int]]) -> Iterator[tuple
 
 
 def watts(state: str, node_type: NodeType | None, energy: Energy, measured: float | None = None) -> float:
-    """What one node uses in that state, in watts; 0 for what is not (or no longer) the site's.
+    """Return what one node uses in that state, in watts; 0 for what is not (or no longer) the site's.
 
     measured  the mean of what BMCs of the type measure in nodes of the state's class; None where none does
     """

@@ -123,7 +123,8 @@ class Explanation:
 def explain(
     snapshot: Snapshot, policy: Policy, now: float, request_id: int, promises: Promises = NONE
 ) -> Explanation:
-    """Why the pending request `request_id` of `snapshot` waits, at `now`. Raises KeyError when it is not in it."""
+    """Return why the pending request `request_id` of `snapshot` waits, at `now`. Raises KeyError when it is not in
+    it."""
     wish = {wish.id: wish for wish in snapshot.wishes}[request_id]
     fitting = Feasibility(snapshot)
     fits = [fitting.fit(one, wish.subnet) for one in wish.tuples]
@@ -165,7 +166,7 @@ def _mine(rows: Iterable[FreeNodes | IncomingNodes], kinds: Set[NodeKind], reque
 
 
 def _types(snapshot: Snapshot, wish: PendingRequest, fitting: Feasibility) -> Iterator[Fit]:
-    """The types of the site, cheapest first."""
+    """Yield the types of the site, cheapest first."""
     counts = {name: _by_type(getattr(snapshot, name)) for name in ("lots", "coming", "holdings")}
     for type_id, node_type in sorted(snapshot.types.items(), key=lambda item: (item[1].cost, item[0])):
         lacks = [(position, tuple(map(str, fitting.lacks(one)[type_id]))) for position, one in enumerate(wish.tuples)]
@@ -235,7 +236,7 @@ def _chances(
 
 
 def _from_reclaim(one: OpenReclaim, loser: str, promises: Promises, now: float) -> Iterator[Chance]:
-    """What the loser's VCM has promised, as far as it is still wanted, and what COD takes at the deadline."""
+    """Yield what the loser's VCM has promised, as far as it is still wanted, and what COD takes at the deadline."""
     count, by = promises.get(one.id, (0, one.deadline))
     count, by = min(count, one.open), min(by, one.deadline)
     if count:

@@ -25,7 +25,7 @@ SAVING = 400  # looks for each request that has a place, to make all of them cos
 
 
 def pack(wants: Sequence[Want], free: Mapping[NodeKind, int], costs: Callable[[NodeKind], float]) -> dict[int, Found]:
-    """Where the requests are served that are granted, by their id. `wants`: the more constraining first.
+    """Return where the requests are served that are granted, by their id. `wants`: the more constraining first.
 
     costs  of one node of a kind
     """
@@ -58,7 +58,7 @@ class _Packing:
         self.left: list[Want] = []
 
     def worth(self) -> tuple[int, float]:
-        """How many are satisfied, and how cheaply."""
+        """Return how many are satisfied, and how cheaply."""
         return len(self.placed.found), -self.placed.cost
 
     def place(self, wants: Sequence[Want]) -> None:
@@ -103,7 +103,7 @@ class _Packing:
         return False
 
     def _might_help(self, want: Want, found: Found) -> bool:
-        """Does what it frees make room for any tuple that had none?"""
+        """Return whether what the move frees makes room for any tuple that had none."""
         self.placed.effort -= 1
         least = 1 if want.wish.may_spread else min(one.count for one in want.wish.tuples)
         return any(self.placed.free[kind] + count >= least and any(kind in fit.blocks for fit in want.fits)

@@ -29,7 +29,8 @@ def in_(time: float, now: float) -> str:
 
 
 def held(holds: Iterable[Hold], names: Mapping[int, str], now: float) -> Iterator[str]:
-    """What is held back, a sentence for each request that it is held for; `names`: what these are called, by id."""
+    """Yield what is held back, a sentence for each request that it is held for; `names`: what these are called, by
+    id."""
     for one, (*own,) in itertools.groupby(holds, key=lambda hold: hold.request_id):
         count = sum(hold.free + hold.coming for hold in own)
         what = f"{nodes(count)} {'is' if count == 1 else 'are'}" if count else "What comes free is"
@@ -38,7 +39,8 @@ def held(holds: Iterable[Hold], names: Mapping[int, str], now: float) -> Iterato
 
 
 def run_out(wish: PendingRequest) -> Refusal:
-    """The lease of its vcluster has run out: it gets no more nodes, unless the lease is extended."""
+    """Return the reason of a request whose vcluster's lease has run out: no more nodes, unless the lease is
+    extended."""
     why = "the lease of its vcluster has run out"
     return Refusal(wish.id, "busy", f"waits: {why}") if wish.may_wait else Refusal(wish.id, "now", why)
 
@@ -78,7 +80,7 @@ def _busy(want: Want) -> str:
 
 
 def _impossible(want: Want, fitting: Feasibility) -> str:
-    """Why all nodes of the site together could not satisfy it; '' where they could."""
+    """Return why all nodes of the site together could not satisfy it; '' where they could."""
     wish = want.wish
     least = min(fit.site if wish.may_spread else fit.largest for fit in want.fits) - sum(wish.own.values())
     if least >= sum(one.count for one in wish.tuples):
@@ -126,7 +128,7 @@ def _too_few(want: Want, fitting: Feasibility, number: int, fit: Fit) -> str:
 
 
 def _lacks(one: RequestTuple, fitting: Feasibility) -> str:
-    """What keeps the other types of the site from being eligible, the first few of them."""
+    """Return what keeps the other types of the site from being eligible, the first few of them."""
     lines = [f"{fitting.name(type_id)} lacks {'; '.join(map(str, why[:3]))}"
              for type_id, why in sorted(fitting.lacks(one).items()) if why and fitting.has(type_id)]
     return "".join(f". {line}" for line in lines[:3])

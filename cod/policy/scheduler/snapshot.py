@@ -217,7 +217,7 @@ class Refusal:
 
     @property
     def final(self) -> bool:
-        """Is it rejected?"""
+        """Whether the request is rejected."""
         return self.code in ("impossible", "now")
 
 

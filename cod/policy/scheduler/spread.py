@@ -20,19 +20,21 @@ class Demand:
 
 
 def spread(demands: Sequence[Demand], capacity: Mapping[Kind, int]) -> list[Counter[Kind]] | None:
-    """How many nodes of which kind each demand gets, in the order of the demands; None when it cannot be done."""
+    """Return how many nodes of which kind each demand gets, in the order of the demands; None when it cannot be
+    done."""
     used = fill(demands, capacity)
     satisfied = all(share.total() == demand.count for demand, share in zip(demands, used, strict=True))
     return used if satisfied else None
 
 
 def _scarce_first(demands: Sequence[Demand]) -> list[int]:
-    """Who has least choice, and then who wants most. The order leaves out what is free, so that it lasts."""
+    """Return the order: first who has least choice, then who wants most. The order leaves out what is free, so that it
+    lasts."""
     return sorted(range(len(demands)), key=lambda i: (len(demands[i].kinds), -demands[i].count, i))
 
 
 def fill(demands: Sequence[Demand], capacity: Mapping[Kind, int]) -> list[Counter[Kind]]:
-    """The same for as many nodes as can be had.
+    """Return the same for as many nodes as can be had.
 
     A demand whose best kinds are gone moves others aside along an augmenting path (Ford and Fulkerson): where the
     demands want the same, no way to share out uses more of the capacity.
@@ -84,7 +86,7 @@ def whole(
     borrow: Lend = lambda kind, count: False, give_back: Callable[[Kind, int], object] = lambda kind, count: None,
     most: int = 1000,
 ) -> list[Kind] | None:
-    """The kind that each demand gets all its nodes from; None when there is no such way.
+    """Return the kind that each demand gets all its nodes from; None when there is no such way.
 
     Of all ways it is the first in the demands' order of kinds, those with fewest kinds to choose from first: having
     less of what it leaves unused would not change it. What is short of a kind is asked of `borrow(kind, count)`, which

@@ -26,18 +26,18 @@ def _query() -> Select[Any]:
 
 
 def get(tx: Tx, upload_id: str, *, lock: bool = False) -> Upload | None:
-    """The upload with that id. `lock`: it stays as it is until the transaction ends."""
+    """Return the upload with that id. `lock`: it stays as it is until the transaction ends."""
     query = _query().where(_c.id == upload_id)
     return next(iter(_uploads(tx, query.with_for_update(of=t.uploads) if lock else query)), None)
 
 
 def every(tx: Tx, groups: frozenset[int] | None = None) -> list[Upload]:
-    """Uploads by name, of these groups (None: all, the site's too)."""
+    """Return uploads by name, of these groups (None: all, the site's too)."""
     return _uploads(tx, _query().where(*theirs(_c.group_id, groups)).order_by(_c.name))
 
 
 def expired(tx: Tx, now: float) -> list[Upload]:
-    """Those that have waited too long for more."""
+    """Return those that have waited too long for more."""
     return _uploads(tx, _query().where(_c.expires_at <= now))
 
 

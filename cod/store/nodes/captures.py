@@ -20,23 +20,23 @@ COLUMNS = [_c[f.name] for f in fields(Capture)]
 
 
 def get(tx: Tx, node_id: int) -> Capture | None:
-    """The node's newest capture."""
+    """Return the node's newest capture."""
     row = tx.execute(select(*COLUMNS).where(_c.node_id == node_id)).one_or_none()
     return Capture(*row) if row else None
 
 
 def is_wanted(tx: Tx, node_id: int) -> bool:
-    """Is the node to be captured as soon as it is in the trampoline?"""
+    """Return whether the node is to be captured as soon as it is in the trampoline."""
     return tx.scalar(select(_c.state).where(_c.node_id == node_id)) == CaptureState.WANTED
 
 
 def is_done(tx: Tx, node_id: int) -> bool:
-    """Has the node's newest capture become an image?"""
+    """Return whether the node's newest capture has become an image."""
     return tx.scalar(select(_c.state).where(_c.node_id == node_id)) == CaptureState.DONE
 
 
 def every(tx: Tx, groups: frozenset[int] | None = None) -> list[tuple[Node, Capture]]:
-    """The nodes that have been captured for `groups` (None: for anybody), by name, and their newest captures."""
+    """Return the nodes that have been captured for `groups` (None: for anybody), by name, and their newest captures."""
     query = select(*nodes.COLUMNS, *COLUMNS).join_from(t.nodes, t.captures).order_by(t.nodes.c.name)
     rows = tx.execute(query.where(*theirs(_c.group_id, groups)))
     split = len(nodes.COLUMNS)
@@ -44,7 +44,7 @@ def every(tx: Tx, groups: frozenset[int] | None = None) -> list[tuple[Node, Capt
 
 
 def orders(tx: Tx) -> set[str]:
-    """The ids of the orders whose streams may still go on."""
+    """Return the ids of the orders whose streams may still go on."""
     query = select(_c.node_id, _c.generation).where(_c.state == CaptureState.RUNNING)
     return {f"{node_id}.{generation}" for node_id, generation in tx.execute(query)}
 
@@ -61,7 +61,7 @@ def change(tx: Tx, node_id: int, **columns: Any) -> None:
 
 
 def end(tx: Tx, node_id: int, state: CaptureState, reason: str, now: float) -> None:
-    """It is over. With an image, its secret is worth nothing once its node goes on, because the agent may have missed
-    the answer; else from now on."""
+    """End a capture. With an image, its secret is worth nothing once its node goes on, because the agent may have
+    missed the answer; else from now on."""
     secret = {} if state is CaptureState.DONE else {"secret": ""}
     change(tx, node_id, state=state, reason=reason, ended_at=now, **secret)

@@ -75,7 +75,7 @@ def give_back(tx: Tx, node: Node, *, up_until: float | None = None, keep_disk: b
 
 
 def assignment(tx: Tx, node: Node) -> Assignment | None:
-    """What the node is to run for its holder; None when nobody holds it."""
+    """Return what the node is to run for its holder; None when nobody holds it."""
     if node.vcluster_id is None or node.template_id is None:
         return None
     c, v, k, r = t.config_templates.c, t.vclusters.c, t.node_types.c, t.request_tuples.c

@@ -38,14 +38,14 @@ class Changed(Outdated):
 
 
 def get(tx: Tx, node_id: int, *, lock: bool = False) -> Node | None:
-    """The node with that id; with `lock`, nobody else changes it until this transaction ends."""
+    """Return the node with that id; with `lock`, nobody else changes it until this transaction ends."""
     query = select(*COLUMNS).where(t.nodes.c.id == node_id)
     row = tx.execute(query.with_for_update() if lock else query).one_or_none()
     return Node(*row) if row else None
 
 
 def lock(tx: Tx, node_ids: Iterable[int]) -> list[Node]:
-    """Those nodes, by id; nobody else changes them until this transaction ends."""
+    """Return those nodes, by id; nobody else changes them until this transaction ends."""
     found: list[Node] = []
     for part in slices(sorted(node_ids)):
         query = select(*COLUMNS).where(t.nodes.c.id.in_(part)).order_by(t.nodes.c.id)
@@ -54,14 +54,14 @@ def lock(tx: Tx, node_ids: Iterable[int]) -> list[Node]:
 
 
 def by_name(tx: Tx, name: str) -> Node | None:
-    """The node with that name."""
+    """Return the node with that name."""
     row = tx.execute(select(*COLUMNS).where(t.nodes.c.name == name)).one_or_none()
     return Node(*row) if row else None
 
 
 def named(tx: Tx, name: str, *, lock: bool = False) -> Node:
-    """The same; raises `Refused` ('not_found') where there is none. With `lock`, nobody else changes it until this
-    transaction ends."""
+    """Return the same; raises `Refused` ('not_found') where there is none. With `lock`, nobody else changes it until
+    this transaction ends."""
     node = by_name(tx, name)
     if node is not None and lock:
         node = get(tx, node.id, lock=True)
@@ -71,31 +71,31 @@ def named(tx: Tx, name: str, *, lock: bool = False) -> Node:
 
 
 def by_macs(tx: Tx, macs: Iterable[str]) -> dict[str, Node]:
-    """Nodes by those of `macs` that are known."""
+    """Return nodes by those of `macs` that are known."""
     query = select(*COLUMNS).add_columns(t.nics.c.mac).join_from(t.nics, t.nodes).where(t.nics.c.mac.in_(list(macs)))
     return {row[-1]: Node(*row[:-1]) for row in tx.execute(query)}
 
 
 def by_mac(tx: Tx, mac: str) -> Node | None:
-    """The node that owns `mac`."""
+    """Return the node that owns `mac`."""
     return by_macs(tx, [mac]).get(mac)
 
 
 def by_uuid(tx: Tx, uuid: str) -> Node | None:
-    """The node with that DMI UUID."""
+    """Return the node with that DMI UUID."""
     row = tx.execute(select(*COLUMNS).where(t.nodes.c.uuid == uuid).limit(1)).one_or_none()
     return Node(*row) if row else None
 
 
 def others_with_uuid(tx: Tx, uuid: str, node_id: int) -> list[Node]:
-    """Nodes with that DMI UUID, without `node_id` itself."""
+    """Return nodes with that DMI UUID, without `node_id` itself."""
     return [Node(*row) for row in tx.execute(select(*COLUMNS).where(t.nodes.c.uuid == uuid, t.nodes.c.id != node_id))]
 
 
 def every(
     tx: Tx, states_: Sequence[str] = (), vcluster_id: int | None = None, *, lock: bool = False
 ) -> list[Node]:
-    """Nodes in any of `states_` (all, if empty) and held by `vcluster_id` (anybody, if None), by name.
+    """Return nodes in any of `states_` (all, if empty) and held by `vcluster_id` (anybody, if None), by name.
 
     lock  keep others from changing them until this transaction ends
     """
@@ -110,7 +110,7 @@ def every(
 
 
 def overdue(tx: Tx, now: float, limit: int = 500) -> list[Node]:
-    """Nodes whose deadline has passed, oldest deadline first."""
+    """Return nodes whose deadline has passed, oldest deadline first."""
     moving = [state for state, rule in states.NODE_RULES.items() if rule.kind == "motion"]  # lets the index serve
     query = select(*COLUMNS).where(t.nodes.c.state.in_(moving), t.nodes.c.deadline <= now)
     query = query.order_by(t.nodes.c.deadline, t.nodes.c.id).limit(limit)
@@ -118,7 +118,7 @@ def overdue(tx: Tx, now: float, limit: int = 500) -> list[Node]:
 
 
 def add(tx: Tx, *, name: str, boot_mac: str, now: float, cause: str, actor: str, **columns: Any) -> Node:
-    """A machine never seen before, in state new, with its boot NIC."""
+    """Add a machine never seen before, in state new, with its boot NIC."""
     values = dict(name=name, boot_mac=boot_mac, state=NodeState.NEW, since=now, disk=Disk.FOREIGN) | columns
     node_id = new_id(tx.execute(insert(t.nodes).values(**values)))
     tx.execute(insert(t.nics).values(mac=boot_mac, node_id=node_id))
@@ -240,7 +240,7 @@ def wish_power(tx: Tx, node: Node, desired: str, now: float) -> PowerAction | No
 
 
 def history(tx: Tx, node_id: int, limit: int = 1000) -> list[dict[str, Any]]:
-    """The node's transitions, oldest first, as dictionaries of the table's columns."""
+    """Return the node's transitions, oldest first, as dictionaries of the table's columns."""
     h = t.node_history
     query = select(h).where(h.c.node_id == node_id).order_by(h.c.id.desc()).limit(limit)
     return [dict(row._mapping) for row in tx.execute(query)][::-1]

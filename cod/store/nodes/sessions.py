@@ -19,13 +19,13 @@ _SEEN = update(t.nodes).where(t.nodes.c.id == bindparam("node")).values(last_see
 
 
 def get(tx: Tx, node_id: int) -> AgentSession | None:
-    """The node's open connection."""
+    """Return the node's open connection."""
     row = tx.execute(select(*_COLUMNS).where(_s.node_id == node_id)).one_or_none()
     return AgentSession(*row) if row else None
 
 
 def open(tx: Tx, node_id: int, server: str, address: str, now: float) -> int:
-    """A new connection of that node, in the place of any older one; returns its epoch.
+    """Return a new connection of that node, in the place of any older one; returns its epoch.
 
     Epochs are milliseconds since 1970, pushed on if clocks disagree, so that they grow even if the row was deleted.
     """
@@ -39,7 +39,8 @@ def open(tx: Tx, node_id: int, server: str, address: str, now: float) -> int:
 
 
 def node_of(tx: Tx, peer: Peer) -> Node:
-    """The node that speaks on that connection, locked. Raises `Refused` ('conflict') when a newer one replaced it."""
+    """Return the node that speaks on that connection, locked. Raises `Refused` ('conflict') when a newer one replaced
+    it."""
     query = select(_s.node_id).where(_s.node_id == peer.node_id, _s.server == peer.server, _s.epoch == peer.epoch)
     node = nodes.get(tx, peer.node_id, lock=True)
     if node is None or tx.scalar(query) is None:
@@ -48,17 +49,17 @@ def node_of(tx: Tx, peer: Peer) -> Node:
 
 
 def close(tx: Tx, peer: Peer) -> bool:
-    """The connection is gone. False when a newer one has replaced it: nothing was changed."""
+    """Close a session whose connection is gone; return False when a newer one has replaced it: nothing was changed."""
     return tx.execute(delete(t.sessions).where(*_is(peer))).rowcount == 1
 
 
 def connected(tx: Tx, node_ids: Collection[int]) -> set[int]:
-    """Those of the nodes that have an open connection."""
+    """Return those of the nodes that have an open connection."""
     return set(tx.scalars(select(_s.node_id).where(_s.node_id.in_(node_ids))))
 
 
 def hand_over(tx: Tx, peer: Peer, node_id: int) -> Peer:
-    """The connection turns out to be of another node, which has none: its key from now on."""
+    """Return the connection turns out to be of another node, which has none: its key from now on."""
     tx.execute(update(t.sessions).where(*_is(peer)).values(node_id=node_id))
     return replace(peer, node_id=node_id)
 
@@ -85,7 +86,7 @@ def set_sent(tx: Tx, node_id: int, epoch: int, order_id: str) -> None:
 
 
 def waiting(tx: Tx, server: str, limit: int = 200) -> list[tuple[Node, AgentSession]]:
-    """Nodes whose order is not the one last sent on their connection to `server`."""
+    """Return nodes whose order is not the one last sent on their connection to `server`."""
     n = t.nodes.c
     order_id = cast(n.id, String(20)) + "." + cast(n.generation, String(20))
     query = (select(*nodes.COLUMNS, *_COLUMNS).join_from(t.sessions, t.nodes)
@@ -95,12 +96,12 @@ def waiting(tx: Tx, server: str, limit: int = 200) -> list[tuple[Node, AgentSess
 
 
 def of_server(tx: Tx, server: str) -> dict[int, int]:
-    """The epochs of the connections that are recorded for `server`, by node."""
+    """Return the epochs of the connections that are recorded for `server`, by node."""
     return {row[0]: row[1] for row in tx.execute(select(_s.node_id, _s.epoch).where(_s.server == server))}
 
 
 def peers_of(tx: Tx, server: str) -> list[Peer]:
-    """The connections that are recorded for `server`, as peers (their MAC is not known any more)."""
+    """Return the connections that are recorded for `server`, as peers (their MAC is not known any more)."""
     return [Peer(node_id, server, epoch, "") for node_id, epoch in of_server(tx, server).items()]
 
 
@@ -117,7 +118,7 @@ def seen(tx: Tx, when: Iterable[tuple[int, float]]) -> None:
 
 
 def silent(tx: Tx, before: float, limit: int = 200) -> list[Node]:
-    """Nodes in the warm reserve since before `before` without a connection that was held then or later.
+    """Return nodes in the warm reserve since before `before` without a connection that was held then or later.
 
     Such are left when the server that held their connections died for good.
     """
@@ -129,8 +130,8 @@ def silent(tx: Tx, before: float, limit: int = 200) -> list[Node]:
 
 
 def to_settle(tx: Tx, since: float, limit: int = 500) -> list[Node]:
-    """Nodes in the trampoline whose agent has reported on a connection that was held at `since` or later: they can be
-    settled."""
+    """Return nodes in the trampoline whose agent has reported on a connection that was held at `since` or later: they
+    can be settled."""
     n = t.nodes.c
     query = (select(*nodes.COLUMNS).join_from(t.nodes, t.sessions)
              .where(n.state == NodeState.TRAMPOLINE, _s.reported, _s.last_seen >= since)

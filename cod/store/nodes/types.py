@@ -17,12 +17,13 @@ _COLUMNS = [t.node_types.c[f.name] for f in fields(NodeType)]
 
 
 def every(tx: Tx) -> list[NodeType]:
-    """All types, by id."""
+    """Return all types, by id."""
     return [NodeType(*row) for row in tx.execute(select(*_COLUMNS).order_by(t.node_types.c.id))]
 
 
 def of(tx: Tx, canonical: str, now: float) -> NodeType:
-    """The type with those canonical attributes (`policy.hardware.match.canonical`), made now if they were never seen.
+    """Return the type with those canonical attributes (`policy.hardware.match.canonical`), made now if they were never
+    seen.
 
     A rack of equal machines reports at once, to several servers: whoever is second takes what the first has made.
     """
@@ -48,19 +49,20 @@ def change(tx: Tx, type_id: int, **columns: Any) -> None:
 
 
 def by_name(tx: Tx, name: str, *, lock: bool = False) -> NodeType | None:
-    """The type with that name; with `lock`, nobody else changes it until this transaction ends."""
+    """Return the type with that name; with `lock`, nobody else changes it until this transaction ends."""
     query = select(*_COLUMNS).where(t.node_types.c.name == name)
     row = tx.execute(query.with_for_update() if lock else query).one_or_none()
     return NodeType(*row) if row else None
 
 
 def get(tx: Tx, type_id: int) -> NodeType:
-    """The type with that id, as another row names it."""
+    """Return the type with that id, as another row names it."""
     return NodeType(*tx.execute(select(*_COLUMNS).where(t.node_types.c.id == type_id)).one())
 
 
 def states(tx: Tx, type_id: int | None = None) -> dict[int, dict[str, int]]:
-    """How many nodes of each type (of one, if it is named) are in each state; types without nodes are left out."""
+    """Return how many nodes of each type (of one, if it is named) are in each state; types without nodes are left
+    out."""
     n = t.nodes.c
     query = select(n.type_id, n.state, func.count()).group_by(n.type_id, n.state)
     query = query.where(n.type_id.is_not(None) if type_id is None else n.type_id == type_id)
@@ -90,7 +92,7 @@ class Reported(NamedTuple):
 
 
 def reported(tx: Tx, after: int, limit: int) -> list[Reported]:
-    """Nodes that have reported, by id, those after the id `after`."""
+    """Return nodes that have reported, by id, those after the id `after`."""
     n = t.nodes.c
     query = select(n.id, n.type_id, n.attributes, n.reported_at).where(n.id > after, n.attributes.is_not(None))
     return [Reported(*row) for row in tx.execute(query.order_by(n.id).limit(limit))]

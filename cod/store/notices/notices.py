@@ -30,7 +30,7 @@ ADMINISTRATORS = ""
 
 
 def add(tx: Tx, targets: Iterable[tuple[str, str]], *, now: float, **columns: Any) -> Notice:
-    """A new notice, and a delivery of it to each target: (channel, address). `columns` as in the table."""
+    """Return a new notice, and a delivery of it to each target: (channel, address). `columns` as in the table."""
     notice_id = new_id(tx.execute(insert(t.notices).values(at=now, **columns)))
     for channel, target in targets:
         send(tx, notice_id, channel, target, now)
@@ -45,13 +45,13 @@ def add_events(tx: Tx, group: Group, kind: str, subject: str, events: str, now: 
 
 
 def send(tx: Tx, notice_id: int, channel: str, target: str, now: float) -> int:
-    """A new delivery of the notice; returns its id."""
+    """Return a new delivery of the notice; returns its id."""
     return new_id(tx.execute(insert(t.notice_sends).values(
         notice_id=notice_id, channel=channel, target=target, next_at=now)))
 
 
 def get(tx: Tx, notice_id: int) -> Notice:
-    """The notice with that id, as another row names it."""
+    """Return the notice with that id, as another row names it."""
     return Notice(*tx.execute(select(*_NOTICE).where(_n.id == notice_id)).one())
 
 
@@ -89,7 +89,7 @@ def close(tx: Tx, send: Send, now: float, delivered: bool, error: str = "") -> b
 
 
 def again(tx: Tx, send: Send, next_at: float, error: str) -> bool:
-    """The attempt failed: try again at `next_at`; False when `send`'s claim is no longer valid."""
+    """Note that the attempt failed: try again at `next_at`; False when `send`'s claim is no longer valid."""
     return _set(tx, send, next_at=next_at, error=error)
 
 
@@ -100,7 +100,7 @@ def _set(tx: Tx, send: Send, **columns: Any) -> bool:
 
 
 def sent(tx: Tx, send_id: int, group_id: int) -> Send | None:
-    """A delivery to that group."""
+    """Return a delivery to that group."""
     query = select(*_SEND).join_from(t.notice_sends, t.notices, _s.notice_id == _n.id)
     row = tx.execute(query.where(_s.id == send_id, _n.group_id == group_id)).one_or_none()
     return Send(*row) if row else None
@@ -157,7 +157,8 @@ def every(
     tx: Tx, *, group: str | None = None, after: int | None = None, notice_id: int | None = None, limit: int = 1000,
     groups: frozenset[int] | None = None,
 ) -> list[NoticeView]:
-    """Notices with their deliveries, oldest first: those with ids after `after`, or the newest ones without it."""
+    """Return notices with their deliveries, oldest first: those with ids after `after`, or the newest ones without
+    it."""
     wanted = {t.groups.c.name: group, _n.id: notice_id}
     rows = query(groups).where(*(column == value for column, value in wanted.items() if value is not None))
     rows = rows if notice_id is not None else rows.where(_n.events.is_(None))
@@ -167,14 +168,14 @@ def every(
 
 
 def query(groups: frozenset[int] | None) -> Select[Any]:
-    """The rows that `seen` takes, without an order: notices to these groups (None: all)."""
+    """Return the rows that `seen` takes, without an order: notices to these groups (None: all)."""
     return select(*_NOTICE, t.groups.c.name, t.vclusters.c.name).select_from(
         t.notices.outerjoin(t.groups, _n.group_id == t.groups.c.id)
         .outerjoin(t.vclusters, _n.vcluster_id == t.vclusters.c.id)).where(*theirs(_n.group_id, groups))
 
 
 def seen(tx: Tx, rows: Sequence[Any]) -> list[NoticeView]:
-    """Notices for people from rows of `query`."""
+    """Return notices for people from rows of `query`."""
     sends: dict[int, list[Send]] = {}
     for part in slices([row[0] for row in rows]):
         for send in (Send(*row) for row in tx.execute(select(*_SEND).where(_s.notice_id.in_(part)).order_by(_s.id))):
@@ -183,12 +184,13 @@ def seen(tx: Tx, rows: Sequence[Any]) -> list[NoticeView]:
 
 
 def newest(tx: Tx) -> int:
-    """Id of the newest notice; 0 when there is none."""
+    """Return the id of the newest notice; 0 when there is none."""
     return tx.scalar(select(func.max(_n.id))) or 0
 
 
 def newest_before(tx: Tx, transition: int) -> int:
-    """Id of the newest notice that is older than the transition with that id, or than the next one there is."""
+    """Return the id of the newest notice that is older than the transition with that id, or than the next one there
+    is."""
     at = select(t.node_history.c.at).where(t.node_history.c.id >= transition).order_by(t.node_history.c.id).limit(1)
     moment = tx.scalar(at)
     if moment is None:

@@ -13,7 +13,7 @@ from cod.store.engine import Tx
 
 
 def owned(tx: Tx, kind: str, key: str) -> Owned | None:
-    """Who owns the `kind` of thing named `key`; None where there is no such thing.
+    """Return who owns the `kind` of thing named `key`; None where there is no such thing.
 
     kind  '' (nothing in particular), 'group', 'vcluster', 'node', 'user' by name; 'image', 'template' by full name;
           'request', 'reclaim', 'notice', 'upload', 'invitation' by id
@@ -36,7 +36,7 @@ def in_full(tx: Tx, kind: str, key: str, groups: frozenset[int] | None) -> list[
 
 
 def theirs(column: ColumnElement[int | None], groups: frozenset[int] | None) -> list[ColumnElement[bool]]:
-    """Conditions that narrow a list to what `groups` own (None: to nothing)."""
+    """Return conditions that narrow a list to what `groups` own (None: to nothing)."""
     return [] if groups is None else [column.in_(groups)]
 
 
@@ -64,7 +64,8 @@ def _number(key: str) -> int:
 
 
 def _vcluster(tx: Tx, key: str) -> Owned | None:
-    """The one that lives under that name; where none does, the last that did. Or 'name@id', as in `views.called`."""
+    """Return the one that lives under that name; where none does, the last that did. Or 'name@id', as in
+    `views.called`."""
     v = t.vclusters.c
     name, at, number = key.partition("@")
     query = select(v.group_id).where(v.name == name, *([v.id == _number(number)] if at else []))
@@ -85,7 +86,7 @@ def _template(tx: Tx, key: str) -> Owned | None:
 
 
 def _user(tx: Tx, key: str) -> Owned | None:
-    """Somebody is seen by those who are in a group with them."""
+    """Return the condition of users to see: those who are in a group with the asking one."""
     u, p = t.users.c, t.group_permissions.c
     user_id = tx.scalar(select(u.id).where(u.name == key))
     if user_id is None:

@@ -50,7 +50,8 @@ def add(tx: Tx, node_ids: Iterable[int], request_id: int, reclaim_id: int | None
 
 
 def promise(tx: Tx, reclaim_id: int, times: Mapping[int, float]) -> None:
-    """Of the nodes that are chosen for the reclaim those are promised, by node by when; the others are not (any more).
+    """Note which of the nodes that are chosen for the reclaim are promised, by node by when; the others are not (any
+    more).
     """
     tx.execute(update(t.reservations).where(_r.reclaim_id == reclaim_id).values(promised_at=None))
     for node_id, at in times.items():

@@ -21,17 +21,17 @@ _ROUNDS = 5  # another server may take the same block first
 
 
 def get(tx: Tx, vcluster_id: int, *, lock: bool = False) -> Vcluster | None:
-    """The vcluster with that id; locked until the transaction ends, if `lock`."""
+    """Return the vcluster with that id; locked until the transaction ends, if `lock`."""
     return _one(tx, select(*_COLUMNS).where(_v.id == vcluster_id), lock)
 
 
 def by_name(tx: Tx, name: str, *, lock: bool = False) -> Vcluster | None:
-    """The vcluster of that name that has not ended; locked until the transaction ends, if `lock`."""
+    """Return the vcluster of that name that has not ended; locked until the transaction ends, if `lock`."""
     return _one(tx, select(*_COLUMNS).where(_v.live_name == name), lock)
 
 
 def active(tx: Tx, name: str, *, lock: bool = False) -> Vcluster:
-    """The same, for who wants more nodes for it; raises `Refused` where there is none, or it is not active."""
+    """Return the same, for who wants more nodes for it; raises `Refused` where there is none, or it is not active."""
     holder = by_name(tx, name, lock=lock)
     if holder is None:
         raise Refused("not_found", f"there is no vcluster {name!r}", "vcluster")
@@ -46,7 +46,7 @@ def _one(tx: Tx, query: Select[Any], lock: bool) -> Vcluster | None:
 
 
 def every(tx: Tx, states: Iterable[str] = ()) -> list[Vcluster]:
-    """Vclusters in any of `states` (all that have not ended, if empty), by id."""
+    """Return vclusters in any of `states` (all that have not ended, if empty), by id."""
     query = select(*_COLUMNS).order_by(_v.id)
     query = query.where(_v.state.in_(list(states)) if states else _v.live_name.is_not(None))
     return [Vcluster(*row) for row in tx.execute(query)]
@@ -68,12 +68,12 @@ class Live(NamedTuple):
 
 
 def live_rows() -> Select[Any]:
-    """What `live` reads."""
+    """Return what `live` reads."""
     return select(*(_v[name] for name in Live._fields)).where(_v.live_name.is_not(None)).order_by(_v.id)
 
 
 def live(tx: Tx) -> list[Live]:
-    """All that have not ended, by id."""
+    """Return all that have not ended, by id."""
     return [Live(*row) for row in tx.execute(live_rows()).all()]
 
 
@@ -81,7 +81,7 @@ def add(
     tx: Tx, *, name: str, group_id: int, template_id: int, size: int, attributes: str, lease_time: float,
     subnet: Subnet, now: float,
 ) -> Vcluster | None:
-    """A new pending vcluster with the lowest free block of `subnet`; None when no block is free.
+    """Return a new pending vcluster with the lowest free block of `subnet`; None when no block is free.
 
     The name is unique among those that have not ended; the caller looks first, the database has the last word.
     """
@@ -132,7 +132,7 @@ def _note(tx: Tx, vcluster: Vcluster, event: str, now: float) -> None:
 
 
 def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
-    """It is over: its name and its block of addresses are free, and nobody speaks for it any more."""
+    """End the vcluster: its name and its block of addresses are free, and nobody speaks for it any more."""
     vcms.revoke(tx, vcluster.id)
     tx.execute(update(t.vclusters).where(_v.id == vcluster.id).values(live_name=None))
     return change(tx, vcluster, now, state=VclusterState.ENDED, ended_at=now, first_address=None, last_address=None)
@@ -157,11 +157,11 @@ def free_hostnames(tx: Tx, vcluster_id: int) -> Iterator[str]:
 
 
 def active_nodes(tx: Tx, vcluster_id: int) -> int:
-    """How many of its nodes are active."""
+    """Return how many of its nodes are active."""
     n = t.nodes.c
     return tx.scalar(select(func.count()).where(n.vcluster_id == vcluster_id, n.state == NodeState.ACTIVE)) or 0
 
 
 def held(tx: Tx, vcluster_id: int) -> int:
-    """How many nodes it holds."""
+    """Return how many nodes it holds."""
     return tx.scalar(select(func.count()).where(t.nodes.c.vcluster_id == vcluster_id)) or 0

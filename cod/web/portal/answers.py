@@ -52,7 +52,7 @@ class Answer:
 
 
 def packed(answer: Answer, accepts: str | None) -> Answer:
-    """The answer, by gzip where the browser takes that and it is worth it."""
+    """Return the answer, by gzip where the browser takes that and it is worth it."""
     fits = answer.kind == HTML and len(answer.body) >= WORTH_PACKING and not answer.secret
     if fits and "gzip" in (accepts or ""):
         answer.body = gzip.compress(answer.body, 5, mtime=0)
@@ -68,7 +68,7 @@ def redirect(path: str, *cookies: str) -> Answer:
 
 
 def same_origin(header: Callable[[str], str | None]) -> bool:
-    """Does a browser say that the request comes from a page of this site (or nothing at all about that)?"""
+    """Return whether a browser says that the request comes from a page of this site (or nothing at all about that)."""
     origin = header("origin")
     if origin is not None:
         return bool(origin.rpartition("://")[2] == header("host"))

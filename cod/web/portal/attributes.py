@@ -46,7 +46,7 @@ _HEAD = re.compile(r"\s*(?:<\?xml[^>]*\?>\s*)?<requires\s*(/?)>")
 
 
 def choices(types: Iterable[TypeView]) -> list[Choice]:
-    """What can be chosen by, from what the nodes of these types have."""
+    """Return what can be chosen by, from what the nodes of these types have."""
     facts = [view.facts for view in types]
     found = []
     for each in _ATTRIBUTES:
@@ -66,7 +66,7 @@ def _options(attribute: _Attribute, values: Iterable[str]) -> Iterable[tuple[str
 
 
 def _number(value: str) -> float:
-    """Of '4096 MiB', '3.84 TB'."""
+    """Return the number of '4096 MiB', '3.84 TB'."""
     number, _, unit = value.partition(" ")
     try:
         return float(number) * _UNITS.get(unit, 1)
@@ -75,7 +75,7 @@ def _number(value: str) -> float:
 
 
 def spoken(path: str, value: str) -> str:
-    """A fact of a type as people say it: '131072 MiB' of 'memory/mib' is '128 GiB'."""
+    """Return a fact of a type as people say it: '131072 MiB' of 'memory/mib' is '128 GiB'."""
     number = _number(value)
     if path == "memory/mib":
         return f"{number / 1024:g} GiB"
@@ -85,7 +85,8 @@ def spoken(path: str, value: str) -> str:
 
 
 def document(fields: Fields, prefix: str = "") -> str:
-    """The requirements that were chosen and typed, as one document; '' for none. `prefix` of the fields' names."""
+    """Return the requirements that were chosen and typed, as one document; '' for none. `prefix` of the fields'
+    names."""
     picked = ""
     for each in _ATTRIBUTES:
         if value := fields.one(prefix + each.name).strip():
@@ -98,7 +99,7 @@ def document(fields: Fields, prefix: str = "") -> str:
 
 
 def _joined(picked: str, typed: str) -> str:
-    """The choices go into the typed document's first line, so that its lines stay where they are."""
+    """Join the choices into the typed document's first line, so that its lines stay where they are."""
     if not typed.strip():
         return f"<requires>{picked}</requires>"
     head = _HEAD.match(typed)
@@ -110,6 +111,6 @@ def _joined(picked: str, typed: str) -> str:
 
 
 def without(fields: Fields, prefixes: Sequence[str] = ("",)) -> Fields:
-    """The other fields of the form."""
+    """Return the other fields of the form."""
     own = {prefix + name for prefix in prefixes for name in NAMES}
     return Fields({name: texts for name, texts in fields.values.items() if name not in own})

@@ -53,7 +53,7 @@ class Portal:
         self._served = frozenset(page.path for page in pages)
 
     async def answer(self, asked: PageRequest, refused: HttpProblem | None = None) -> Answer:
-        """The answer to any request that is not the API's. `refused`: it has been, on its way here."""
+        """Return the answer to any request that is not the API's. `refused`: it has been, on its way here."""
         try:
             if refused:
                 raise refused
@@ -122,7 +122,7 @@ class Portal:
         return self._with_cookies(asked, Answer(status, self.templates.page(page.template, values).encode()))
 
     def _parts(self, page: Page, wanted: list[str], values: dict[str, Any], status: int) -> Answer:
-        """Blocks of a page alone: one as it is, several each in a `template` element. Raises `HttpProblem`."""
+        """Return blocks of a page alone: one as it is, several each in a `template` element. Raises `HttpProblem`."""
         found = {name: self.templates.part(page.template, name, values | {"part": name}) for name in wanted}
         if None in found.values():
             raise HttpProblem(404, "not_found", "No such part of this page.")
@@ -137,7 +137,7 @@ class Portal:
                     context.consoles, asked.header("host") or "", context.fingerprint())
 
     def _context(self, asked: PageRequest, place: str, form: Form | None = None) -> dict[str, Any]:
-        """What every template is given; see `web.portal`."""
+        """Return what every template is given; see `web.portal`."""
         visit = asked.visit
 
         def forms(path: str, mark: str = "") -> Form:
@@ -164,12 +164,12 @@ class Portal:
         self, asked: PageRequest, template: str, place: str = "", form: Form | None = None, status: int = 200,
         **values: Any
     ) -> Answer:
-        """A template with values, as the answer to a POST: for what is shown once, such as secrets."""
+        """Return a template with values, as the answer to a POST: for what is shown once, such as secrets."""
         text = self.templates.page(template, self._context(asked, place, form) | values)
         return self._with_cookies(asked, Answer(status, text.encode(), secret=True))
 
     async def page_with(self, asked: PageRequest, path: str, form: Form, status: int = 200) -> Answer:
-        """The page at `path` with that form filled in, as the answer to a POST."""
+        """Return the page at `path` with that form filled in, as the answer to a POST."""
         page, names = self._page(path)
         assert page is not None
         return await self._shown(asked, page, names, status, form)
@@ -235,7 +235,8 @@ class Portal:
         wrong: HttpProblem | None,
         **more: Any,
     ) -> Answer:
-        """The page with the form, with what was typed, and what is wrong with it or what a look at it has shown."""
+        """Return the page with the form, with what was typed, and what is wrong with it or what a look at it has
+        shown."""
         path = links.fill(action.page, names)
         page, page_names = self._page(routes.unquoted(path))
         if page is None:
@@ -257,7 +258,7 @@ class Portal:
 
 
 def _fitting(among: Iterable[T], path: str) -> tuple[T | None, dict[str, str]]:
-    """The first whose pattern the path fits, and what the path names."""
+    """Return the first whose pattern the path fits, and what the path names."""
     for each in among:
         names = routes.matched(each.path, path)
         if names is not None:
@@ -266,8 +267,8 @@ def _fitting(among: Iterable[T], path: str) -> tuple[T | None, dict[str, str]]:
 
 
 def _dated(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:
-    """What a page loads, and the last event that it knows of: its stream tells of those that come while it is on its
-    way."""
+    """Return what a page loads, and the last event that it knows of: its stream tells of those that come while it is on
+    its way."""
     return {"last_event": views.last_event(tx)} | dict(page.load(tx, ask))
 
 
@@ -276,13 +277,13 @@ def _can(who: Who | None, right: str, group_id: int | None = None) -> bool:
 
 
 def filled(asked: PageRequest, fields: Fields, wrong: HttpProblem | None) -> Form:
-    """The form that was sent, to be shown again."""
+    """Return the form that was sent, to be shown again."""
     errors = (wrong.faults or {"": wrong.detail}) if wrong else {}
     return Form(asked.path, asked.visit.csrf(), secrets.token_hex(16), fields, errors)
 
 
 def _pairs(query: str) -> dict[str, str]:
-    """A query string's parameters; those that are empty are as if they were not there. Raises `HttpProblem`."""
+    """Return a query string's parameters; those that are empty are as if they were not there. Raises `HttpProblem`."""
     try:
         return dict(parse_qsl(query, errors="strict", max_num_fields=50))
     except ValueError:
@@ -292,13 +293,13 @@ def _pairs(query: str) -> dict[str, str]:
 
 
 def _key(who: Who, path: str, fields: Fields) -> str:
-    """What makes sending a form twice harmless: the same page's form with the same fields is one question."""
+    """Return what makes sending a form twice harmless: the same page's form with the same fields is one question."""
     told = sorted((name, values) for name, values in fields.values.items() if name != "csrf")
     return hashlib.sha256(f"{who.name}\0{path}\0{told}".encode(errors="replace")).hexdigest()
 
 
 def _before(route: Route, value: Repeated) -> Any:
-    """The reply that was given when the form was sent first."""
+    """Return the reply that was given when the form was sent first."""
     if route.reply is None:
         return None
     if not value.body:

@@ -46,12 +46,12 @@ class PortalSession:
         return self.session.who if self.session else None
 
     def csrf(self) -> str:
-        """A token for a form, different each time."""
+        """Return a token for a form, different each time."""
         mask = secrets.token_bytes(_SIZE)
         return (mask + _xor(mask, _proof(self.token))).hex()
 
     def proves(self, shown: str) -> bool:
-        """Is that one of this visit's tokens? In constant time."""
+        """Return whether that is one of this visit's tokens. In constant time."""
         try:
             raw = bytes.fromhex(shown)
         except ValueError:
@@ -60,7 +60,7 @@ class PortalSession:
 
 
 def cookies(header: str | None) -> dict[str, str]:
-    """The cookies that a request carries; what cannot be read is none."""
+    """Return the cookies that a request carries; what cannot be read is none."""
     try:
         return {name: morsel.value for name, morsel in SimpleCookie(header or "").items()}
     except CookieError:
@@ -68,7 +68,7 @@ def cookies(header: str | None) -> dict[str, str]:
 
 
 def visit(session: SignedIn | None, header: str | None) -> PortalSession:
-    """The visit that a request with that Cookie header belongs to."""
+    """Return the visit that a request with that Cookie header belongs to."""
     found = cookies(header)
     secret = found.get(SESSION, "") if session else ""
     token = secret or found.get(VISIT, "")
@@ -77,14 +77,14 @@ def visit(session: SignedIn | None, header: str | None) -> PortalSession:
 
 
 def cookie(name: str, value: str, age: int | None = None, *, strict: bool = True) -> str:
-    """A Set-Cookie header. `age` in seconds; None: as long as the browser runs; 0: away with it. Not `strict`: it comes
-    along with a link from another site."""
+    """Return a Set-Cookie header. `age` in seconds; None: as long as the browser runs; 0: away with it. Not `strict`:
+    it comes along with a link from another site."""
     line = f"{name}={value}; Path=/; Secure; HttpOnly; SameSite={'Strict' if strict else 'Lax'}"
     return line if age is None else f"{line}; Max-Age={age}"
 
 
 def flash(text: str) -> str:
-    """A Set-Cookie header with a message for the next page; '' takes it away."""
+    """Return a Set-Cookie header with a message for the next page; '' takes it away."""
     return cookie(FLASH, quote(text[:LONGEST_FLASH], safe=""), 60 if text else 0)
 
 

@@ -34,8 +34,8 @@ def offered(names: Iterable[str], value: str) -> list[str]:
 
 
 def missing(fields: Fields) -> dict[str, str]:
-    """What nobody has filled in yet that every template has, by field: the document's faults speak of lines that who
-    fills in a form has not seen."""
+    """Return what nobody has filled in yet that every template has, by field: the document's faults speak of lines that
+    who fills in a form has not seen."""
     wrong = {} if fields.one("name").strip() else {"name": "should be a name, such as my-template"}
     diskless = fields.one("mode") == "diskless"
     if diskless and not fields.one("kernel"):
@@ -49,7 +49,7 @@ def missing(fields: Fields) -> dict[str, str]:
 
 
 def document(fields: Fields) -> str:
-    """The document that the fields make. It may be wrong: whoever checks it says so."""
+    """Return the document that the fields make. It may be wrong: whoever checks it says so."""
     root = Element("template", name=fields.one("name").strip())
     for flag in ("cache", "verify"):
         if fields.one(flag):
@@ -117,7 +117,7 @@ def _afterwards(root: Element, fields: Fields) -> None:
 
 
 def fields_of(text: str) -> Fields | None:
-    """The fields that make this document; None where it is none, or has what the form has no fields for."""
+    """Return the fields that make this document; None where it is none, or has what the form has no fields for."""
     try:
         xmldoc.well_formed(text.encode(), "template")
         root = ElementTree.fromstring(text)
@@ -128,7 +128,7 @@ def fields_of(text: str) -> Fields | None:
 
 
 def _shape(element: Element) -> object:
-    """What an element says, however it says it. A boot from disk need not be said."""
+    """Return what an element says, however it says it. A boot from disk need not be said."""
     kept = [child for child in element if (child.tag, child.attrib) not in _UNSAID]
     attributes_ = sorted((name, value) for name, value in element.attrib.items() if (name, value) not in _PLAIN)
     return element.tag, attributes_, (element.text or "").strip(), sorted((_shape(child) for child in kept), key=repr)

@@ -33,7 +33,7 @@ class Myself(Reply):
 
     @classmethod
     def of_who(cls, who: model.Who, user: model.User | None, roles: list[model.Member]) -> Myself:
-        """From who asks, and what is known of them."""
+        """Return the reply from who asks, and what is known of them."""
         return cls(name=who.name, admin=who.admin, writes=who.writes, user=UserReply.of(user) if user else None,
                    groups=[Membership.of(each) for each in roles])
 
@@ -128,7 +128,7 @@ class TokenReply(Reply):
 
     @classmethod
     def of(cls, parts: tuple[model.ApiToken, str | None]) -> TokenReply:
-        """From the row and its group's name."""
+        """Return the reply from the row and its group's name."""
         own = {key: getattr(parts[0], key) for key in cls.model_fields if key not in ("group", "token")}
         return cls(**own, group=parts[1])
 
@@ -171,7 +171,7 @@ class AuditReply(Reply):
 
     @classmethod
     def of(cls, row: model.AuditRow) -> AuditReply:
-        """From the row."""
+        """Return the reply from the row."""
         own = {key: getattr(row, key) for key in cls.model_fields}
         return cls(**own | {key: json.loads(own[key]) if own[key] else None for key in ("before", "after")})
 
@@ -189,7 +189,7 @@ async def _new_password(door: SignIn, ask: Call[Names, PasswordChange]) -> Sessi
 def _made(
     ask: Call[Names, TokenMake | SiteToken], make: partial[model.ApiToken] | partial[tuple[model.ApiToken, str | None]]
 ) -> Flow[TokenMade]:
-    """A flow that makes a token; its value is what is shown once."""
+    """Return a flow that makes a token; its value is what is shown once."""
     secret = f"cod_{secrets.token_urlsafe(32)}"
 
     def made(tx: Tx) -> TokenMade:

@@ -58,7 +58,7 @@ class CaptureList(ListPage[CaptureReply]):
 
 
 def _wants(ask: Call[Named, CaptureWish]) -> Sequence[RequiredRight]:
-    """Who works with the node, and with the things of the group that shall have the image."""
+    """Return who works with the node, and with the things of the group that shall have the image."""
     node = RequiredRight(Right.USE, "node", ask.names.name)
     if ask.body.group is None:
         return (node,)

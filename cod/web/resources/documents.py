@@ -7,7 +7,7 @@ from cod.wire import xmldoc
 
 
 def checked(document: str, schema: str, field: str) -> str:
-    """An XML document from outside, safe and valid against `schema`; '' stays. Raises `Refused` with the line.
+    """Return an XML document from outside, safe and valid against `schema`; '' stays. Raises `Refused` with the line.
 
     Requirements are only made safe here: the flows check them by `policy.hardware.requirements`, which is stricter than
     their grammar and names the attribute.

@@ -116,20 +116,21 @@ def _secret(key: bytes, name: str, tx: Tx, new: bool = False) -> WebhookSecret:
 
 
 def _changes(ask: Call[Named, GroupPatch]) -> list[RequiredRight]:
-    """How a group is told things its owners may say; its priority and its leases are the administrators' to give."""
+    """Return how a group is told things its owners may say; its priority and its leases are the administrators' to
+    give."""
     own = {"email", "webhook", "events", "default_lease"}
     right = Right.MANAGE if ask.body.model_fields_set <= own else Right.ADMIN
     return [RequiredRight(right, "group", ask.names.name)]
 
 
 def _shown(ask: Call, group: Group) -> Group:
-    """The group as who asks may see it: a webhook's path and query often are a secret, which is its owners'."""
+    """Return the group as who asks may see it: a webhook's path and query often are a secret, which is its owners'."""
     whole = not group.webhook or offered(ask.who, Right.MANAGE, group.id)
     return group if whole else replace(group, webhook=f"{notices.host(('webhook', group.webhook))}/…")
 
 
 def _counted(ask: Call, flow: Flow[T]) -> Flow[T]:
-    """A flow that has something sent to an address that its group's owners have chosen: so often in an hour."""
+    """Return a flow that has something sent to an address that its group's owners have chosen: so often in an hour."""
     def counted(tx: Tx) -> T:
         invitation_mail.count(tx, who=ask.who, rules=ask.site.signin, now=ask.now)
         return flow(tx)

@@ -78,7 +78,7 @@ class TypeReply(Reply):
 
     @classmethod
     def of(cls, view: model.TypeView) -> TypeReply:
-        """From the view."""
+        """Return the reply from the view."""
         return cls(**_type(view))
 
 
@@ -126,7 +126,7 @@ class BlockReply(Reply):
 
     @classmethod
     def of(cls, view: model.BlockView) -> BlockReply:
-        """From the view."""
+        """Return the reply from the view."""
         return cls(name=view.name, nodes=sum(view.types.values()), types=dict(view.types))
 
 

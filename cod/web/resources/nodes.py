@@ -152,7 +152,7 @@ class NodeReply(Reply):
 
     @classmethod
     def of(cls, view: model.NodeView) -> NodeReply:
-        """From the view."""
+        """Return the reply from the view."""
         return cls(**_node(view))
 
 
@@ -206,7 +206,7 @@ class NodeInFull(NodeReply):
     def of_parts(
         cls, parts: tuple[model.NodeView, list[model.Binding], list[dict[str, Any]], list[dict[str, Any]]]
     ) -> NodeInFull:
-        """From the view, the bindings, and the rows of history and conflicts."""
+        """Return the reply from the view, the bindings, and the rows of history and conflicts."""
         view, bindings, history, conflicts = parts
         return cls(
             **_node(view),

@@ -42,7 +42,7 @@ class SendReply(Reply):
 
     @classmethod
     def of(cls, send: model.Send) -> SendReply:
-        """From the row. A webhook's URL may be a secret: it is not shown."""
+        """Return the reply from the row. A webhook's URL may be a secret: it is not shown."""
         to = host((send.channel, send.target)) if send.channel == "webhook" else send.target or ADMINISTRATORS
         state: Any = "waiting" if send.done_at is None else "delivered" if send.delivered else "given up"
         return cls(channel=send.channel, to=to, state=state, attempts=send.attempts, done_at=send.done_at,
@@ -68,7 +68,7 @@ class DeliveryReply(SendReply):
 
     @classmethod
     def of_pair(cls, pair: tuple[model.Send, model.Notice]) -> DeliveryReply:
-        """From the two rows."""
+        """Return the reply from the two rows."""
         send, notice = pair
         return cls(**SendReply.of(send).model_dump(), id=send.id, notice=notice.id, at=notice.at, kind=notice.kind,
                    subject=notice.subject)
@@ -96,7 +96,7 @@ class NoticeReply(Reply):
 
     @classmethod
     def of(cls, view: model.NoticeView) -> NoticeReply:
-        """From the view."""
+        """Return the reply from the view."""
         own = {key: getattr(view.notice, key) for key in ("id", "at", "kind", "subject", "about", "link")}
         return cls(**own, group=view.group, vcluster=view.vcluster, deliveries=[SendReply.of(s) for s in view.sends])
 

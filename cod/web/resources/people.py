@@ -50,7 +50,7 @@ class GroupKey(Reply):
 
     @classmethod
     def of(cls, parts: tuple[str, model.SshKey]) -> GroupKey:
-        """From the user's name and the row."""
+        """Return the reply from the user's name and the row."""
         user, key = parts
         return cls(user=user, name=key.name, algorithm=key.algorithm, fingerprint=key.fingerprint, line=key.line)
 
@@ -101,7 +101,7 @@ class UserReply(Reply):
 
     @classmethod
     def of(cls, user: model.User) -> UserReply:
-        """From the row."""
+        """Return the reply from the row."""
         return cls(**_user(user))
 
 
@@ -149,7 +149,7 @@ class MemberList(Items[MemberReply]):
 
 
 def _added(ask: Call[Names, UserCreate]) -> Flow[tuple[model.Invitation, str]]:
-    """A new user, and the link by which they set their password."""
+    """Return a new user, and the link by which they set their password."""
     told = ask.body.model_dump(exclude={"mail"})
     link = linked(partial(invitations.renew, user=ask.body.name), ask)
 
@@ -161,18 +161,18 @@ def _added(ask: Call[Names, UserCreate]) -> Flow[tuple[model.Invitation, str]]:
 
 
 def said(body: Body) -> dict[str, Any]:
-    """What a patch names; null says nothing."""
+    """Return what a patch names; null says nothing."""
     return {key: value for key, value in body.model_dump(exclude_unset=True).items() if value is not None}
 
 
 def _sets(ask: Call[NamedMember, MemberSet]) -> Sequence[RequiredRight]:
-    """The owners of the group; that it may be without one is an administrator's word."""
+    """Return the owners of the group; that it may be without one is an administrator's word."""
     forced = (RequiredRight(Right.ADMIN),) if ask.body.force else ()
     return (RequiredRight(Right.MANAGE, "group", ask.names.name), *forced)
 
 
 def _removes(ask: Call[NamedMember]) -> Sequence[RequiredRight]:
-    """The owners of the group; whoever is in it may leave."""
+    """Return the owners of the group; whoever is in it may leave."""
     leaves = ask.who.person == ask.names.user and ask.who.only is None
     return (RequiredRight(Right.SEE if leaves else Right.MANAGE, "group", ask.names.name),)
 

@@ -58,7 +58,7 @@ class ReclaimReply(Reply):
 
     @classmethod
     def of(cls, view: model.ReclaimView) -> ReclaimReply:
-        """From the view."""
+        """Return the reply from the view."""
         own = {key: getattr(view.reclaim, key) for key in cls.model_fields if hasattr(view.reclaim, key)}
         return cls(**own, vcluster=view.vcluster, wanted_by=view.wanted_by or OTHERS,
                    request=view.reclaim.request_id if view.wanted_by else None,

@@ -29,7 +29,7 @@ class ConflictReply(Reply):
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> ConflictReply:
-        """From the table's row."""
+        """Return the reply from the table's row."""
         own = {key: row[key] for key in cls.model_fields}
         return cls(**own | {"address": None if row["address"] is None else model.dotted(row["address"])})
 
@@ -123,7 +123,7 @@ def _health(counts: list[tuple[str, str, int]]) -> Health:
 
 
 def lifecycle() -> Lifecycle:
-    """The lifecycle's table as a reply."""
+    """Return the lifecycle's table as a reply."""
     rules = [StateReply.model_validate({
                  "name": state, "kind": rule.kind, "about": rule.about, "deadline": rule.deadline,
                  "retries": rule.retries})

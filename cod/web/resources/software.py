@@ -181,7 +181,7 @@ _READING = Lock()
 
 
 def _read_again(ask: Call, image: model.Image) -> Verified:
-    """In a thread: reads the whole image. One at a time: there are ten threads, and people sign in by them, too."""
+    """Read the whole image, in a thread. One at a time: there are ten threads, and people sign in by them, too."""
     if not _READING.acquire(blocking=False):
         raise model.Refused("busy", "another image is being read at this moment; try again when that is done")
     try:
@@ -192,12 +192,12 @@ def _read_again(ask: Call, image: model.Image) -> Verified:
 
 
 def _read_template(ask: Call[Names, TemplateDocument]) -> Any:
-    """In a thread: the document, read. Raises `Refused`."""
+    """Return the document, read. Runs in a thread. Raises `Refused`."""
     return templates.read(checked(ask.body.document, "template", "document"))
 
 
 def _faults(ask: Call[Names, TemplateDocument]) -> Any:
-    """In a thread: the document, read; or the faults that it shows before the database is asked."""
+    """Return the document, read; or the faults that it shows before the database is asked."""
     try:
         xmldoc.parse(ask.body.document.encode(), "template")
         return templates.read(ask.body.document)
@@ -226,24 +226,24 @@ def _line(document: str, sentence: str) -> int:
 
 
 def adds(ask: Call[Names, TemplateDocument | UploadCreate]) -> list[RequiredRight]:
-    """Members and owners of the group that it shall belong to; for the site, its administrators."""
+    """Return members and owners of the group that it shall belong to; for the site, its administrators."""
     return [owner(ask.body.group)]
 
 
 def _lists(ask: Call[Names, BaseModel, TemplateQuery]) -> list[RequiredRight]:
-    """Everybody who is signed in; those of one template, who may look at it."""
+    """Let everybody list who is signed in; those of one template, who may look at it."""
     return [RequiredRight(Right.SEE, "template", ask.query.name) if ask.query.name else RequiredRight(Right.ANY)]
 
 
 def listed_templates(ask: Call[Names, BaseModel, TemplateQuery]) -> Flow[model.Listed[model.Template]]:
-    """The newest revision of each template, or all of one."""
+    """Return the newest revision of each template, or all of one."""
     return in_parts(partial(templates.every, name=ask.query.name, groups=ask.who.groups), ask.query.page,
                     lambda one: (one.name,), name=lambda one: f"{one.name}@{one.revision:09}",
                     created_at=attrgetter("created_at"))
 
 
 def _checks(ask: Call[Names, TemplateDocument]) -> list[RequiredRight]:
-    """Everybody who is signed in; for a group, who is in it."""
+    """Let everybody check who is signed in; for a group, who is in it."""
     return [RequiredRight(Right.SEE, "group", ask.body.group) if ask.body.group else RequiredRight(Right.ANY)]
 
 

@@ -109,7 +109,7 @@ class VclusterReply(Reply):
 
     @classmethod
     def of(cls, view: model.VclusterView) -> VclusterReply:
-        """From the view."""
+        """Return the reply from the view."""
         return cls(**_vcluster(view))
 
 
@@ -176,7 +176,7 @@ class RequestReply(Reply):
 
     @classmethod
     def of(cls, view: model.RequestView) -> RequestReply:
-        """From the view."""
+        """Return the reply from the view."""
         request = view.request
         own = {key: getattr(request, key) for key in cls.model_fields if key not in ("vcluster", "tuples")}
         tuples = [TupleReply(count=each.count, attributes=each.attributes, template=name)
@@ -202,7 +202,7 @@ def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
         raise Refused("conflict", "this site has NMP switched off: [nmp] port in the site file", "vcm_inside")
 
     def with_vcm(tx: Tx) -> Result[_Shown]:
-        """In one transaction: before its node is primed."""
+        """Create a vcluster with its VCM in one transaction: before its node is primed."""
         made = create(tx)
         vcms.enrol_inside(tx, vcluster=ask.body.name, head=None, now=ask.now, anew=False)
         return made
@@ -219,7 +219,7 @@ def _nodes_wanted(ask: Call[Named, RequestSubmit]) -> Flow[Result[model.RequestV
 
 
 def _creates(ask: Call[Names, VclusterCreate]) -> list[RequiredRight]:
-    """Members and owners of the group that it shall belong to. Its templates are that group's, or the site's."""
+    """Return members and owners of the group that it shall belong to. Its templates are that group's, or the site's."""
     return [RequiredRight(Right.MANAGE if ask.body.vcm_inside else Right.USE, "group",
                           ask.body.group)]  # as to enrol a VCM
 

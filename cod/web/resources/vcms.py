@@ -50,7 +50,7 @@ class VcmReply(Reply):
 
     @classmethod
     def of(cls, view: VcmView) -> VcmReply:
-        """From a view."""
+        """Return the reply from a view."""
         vcm = view.vcm
         return cls(vcluster=view.vcluster, serial=vcm.serial, address=vcm.address or None, about=vcm.about,
                    server=vcm.server, since=vcm.connected_at, enrolled_at=vcm.enrolled_at, owed=view.owed,
@@ -87,12 +87,12 @@ _Ask = Call[Named, VcmEnrol]
 
 
 def _enrol(ask: _Ask) -> Flow[VcmEnrolled]:
-    """Nothing is issued, or said about the site, before it is known that whoever asks may."""
+    """Enrol a VCM. Nothing is issued, or said about the site, before it is known that whoever asks may."""
     return lambda tx: _issued(ask, tx)(tx)
 
 
 def _issued(ask: _Ask, tx: Tx) -> Flow[VcmEnrolled]:
-    """A certificate is issued, and its number written down with the same stroke."""
+    """Issue a certificate, and write its number down with the same stroke."""
     name, address = ask.names.name, ask.body.address or ""
     if ask.body.inside:
         return _inside(ask, name)
@@ -111,7 +111,7 @@ def _issued(ask: _Ask, tx: Tx) -> Flow[VcmEnrolled]:
 
 
 def _inside(ask: _Ask, name: str) -> Flow[VcmEnrolled]:
-    """Nothing is issued now: the node gets an invitation when it is primed."""
+    """Enrol a VCM inside: nothing is issued now, the node gets an invitation when it is primed."""
     if ask.body.plain or ask.body.address:
         raise Refused("invalid", "a VCM inside its vcluster is known by its certificate, and comes from its node",
                       "inside")

@@ -42,7 +42,7 @@ class SignIn:
     # ------------------------------------------------ sessions
 
     async def sign_in(self, name: str, password: str, *, address: str, browser: str = "") -> str:
-        """The secret of a new session's cookie. Raises `SlowDown`; `Refused` 'unauthorised' or 'busy'."""
+        """Return the secret of a new session's cookie. Raises `SlowDown`; `Refused` 'unauthorised' or 'busy'."""
         user = await self._verified(name, password, address)
         return await self.vouched(user.id, address=address, browser=browser)
 
@@ -82,14 +82,15 @@ class SignIn:
     # ------------------------------------------------ sessions
 
     async def vouched(self, user_id: int, *, address: str, browser: str = "") -> str:
-        """The same for a user whom a directory vouches for."""
+        """Return the same for a user whom a directory vouches for."""
         cookie = secrets.token_urlsafe(32)
         await self._pool.run(signin.begin, user_id=user_id, address=address, browser=browser, cookie=digest(cookie),
                              rules=self._site.current.signin, now=self._clock())
         return cookie
 
     async def session(self, cookie: str, *, address: str, by_itself: bool = False) -> SignedIn | None:
-        """Who asks by a cookie; None where its session is over. What a page asks for by itself does not prolong it."""
+        """Return who asks by a cookie; None where its session is over. What a page asks for by itself does not prolong
+        it."""
         now = self._clock()
         found = await self._pool.read(
             signin.session, cookie=digest(cookie), address=address, rules=self._site.current.signin, now=now)
@@ -104,7 +105,8 @@ class SignIn:
     # ------------------------------------------------ passwords
 
     async def change_password(self, who: Who, old: str, new: str, *, keep: int | None = None) -> int:
-        """A new password for the user who asks, who knows the old one. All their sessions end but `keep`; how many."""
+        """Return a new password for the user who asks, who knows the old one. All their sessions end but `keep`; how
+        many."""
         user = await self._verified(who.person, old, who.address)
         if user.id != who.user_id:
             raise signin.wrong()
@@ -113,7 +115,7 @@ class SignIn:
         return await self._pool.run(people.set_password, who=who, password=anew, but=keep, now=self._clock())
 
     async def _verified(self, name: str, password: str, address: str) -> User:
-        """The user of that name, whose password this is. Raises `Refused`."""
+        """Return the user of that name, whose password this is. Raises `Refused`."""
         now, password = self._clock(), signin.tried(password)
         tried = await self._pool.run(signin.attempt, name=name, address=address, now=now)
         ldap = self._site.current.signin.ldap
@@ -143,7 +145,7 @@ class SignIn:
     # ------------------------------------------------ links
 
     async def invitation(self, secret: str) -> Invitation:
-        """What a link is for. Raises `Refused`."""
+        """Return what a link is for. Raises `Refused`."""
         return await self._pool.read(invitations.look, digest=digest(secret), now=self._clock())
 
     async def accept(self, secret: str, *, address: str, browser: str = "", **told: str) -> str:

@@ -23,7 +23,7 @@ _EMBEDDED = ("requires", "attributes")  # documents; the latter is a hardware re
 
 
 def _element(record: Any) -> str:
-    """The element's name: RequestNodes -> request-nodes."""
+    """Return the element's name: RequestNodes -> request-nodes."""
     return "".join(f"-{char.lower()}" if char.isupper() else char for char in record.__name__).lstrip("-")
 
 
@@ -31,17 +31,17 @@ RECORDS: dict[str, Any] = {_element(record): record for record in typing.get_arg
 
 
 def verb(body: Body) -> str:
-    """The verb of the message that has this body."""
+    """Return the verb of the message that has this body."""
     return _element(type(body))
 
 
 def write(body: Body) -> bytes:
-    """The body as bytes."""
+    """Return the body as bytes."""
     return etree.tostring(_written(body), encoding="utf-8")
 
 
 def read(message: Message) -> Body:
-    """The message's body, checked against the schema. Raises `Fault` with the line; the connection can go on."""
+    """Return the message's body, checked against the schema. Raises `Fault` with the line; the connection can go on."""
     record = RECORDS.get(message.verb)
     if record is None:
         raise Fault("unknown-verb", f"there is no verb {message.verb!r}", about=message.id)

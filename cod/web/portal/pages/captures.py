@@ -38,7 +38,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
 
 
 def _last(tx: Tx, name: str, ask: Call) -> CaptureView | None:
-    """The node's newest capture, where there is one that who asks may see."""
+    """Return the node's newest capture, where there is one that who asks may see."""
     try:
         return captures.show(tx, name=name, groups=ask.who.groups)
     except Refused:
@@ -52,7 +52,7 @@ PAGES = (
 
 
 def _wish(fields: Fields) -> dict[str, Any]:
-    """The body: an empty name for the template says that there shall be none."""
+    """Return the body: an empty name for the template says that there shall be none."""
     made = body_of(CaptureWish, Fields({"image": fields.all("image")}), {})
     return made | {"template": fields.one("template").strip(), "group": fields.one("group")}
 

@@ -78,7 +78,7 @@ PAGES = (
 
 
 def amount(text: str) -> int:
-    """Bytes, as people write them: '500 GB', '1.5TiB'. Raises ValueError."""
+    """Return bytes, as people write them: '500 GB', '1.5TiB'. Raises ValueError."""
     number = text.strip().lower().rstrip("bikmgt ")
     unit = text.strip().lower()[len(number):].strip()
     try:
@@ -88,21 +88,21 @@ def amount(text: str) -> int:
 
 
 def _told(fields: Fields) -> dict[str, Any]:
-    """What a group's owners say about it."""
+    """Return what a group's owners say about it."""
     texts = {name: fields.one(name).strip() for name in ("email", "webhook")}
     chosen = [each for each in EVENTS if each in fields.all("events")]
     return texts | {"default_lease": _converted(fields, "default_lease", forms.seconds), "events": chosen}
 
 
 def _limited(fields: Fields) -> dict[str, Any]:
-    """What administrators say about it."""
+    """Return what administrators say about it."""
     priority = forms.body_of(GroupPatch, Fields({"priority": [fields.one("priority")]}), {})
     return priority | {"max_lease": _converted(fields, "max_lease", forms.seconds),
                        "image_quota": _converted(fields, "image_quota", amount)}
 
 
 def _converted(fields: Fields, name: str, convert: Any) -> Any:
-    """The field's value; None where it is empty. Raises `HttpProblem`."""
+    """Return the field's value; None where it is empty. Raises `HttpProblem`."""
     text = fields.one(name).strip()
     try:
         return convert(text) if text else None
@@ -119,7 +119,7 @@ def _role_said(ask: Call, reply: Any) -> str:
 
 
 def _left(ask: Call[NamedMember], reply: Any) -> str:
-    """Whoever leaves a group does not see it any more."""
+    """Return where to go next: whoever leaves a group does not see it any more."""
     gone = not ask.who.admin and ask.names.user == ask.who.name.partition(":")[2]
     return "/groups" if gone else f"/groups/{ask.names.name}"
 

@@ -61,7 +61,7 @@ _OFFERS = {"approve": "approved", "quarantine": "quarantined", "restore": "resto
 
 
 def _offered(state: str) -> tuple[str, ...]:
-    """Which of `_OFFERS` the lifecycle allows in that state."""
+    """Return which of `_OFFERS` the lifecycle allows in that state."""
     return tuple(name for name, event in _OFFERS.items()
                  if (states.NodeState(state), states.NodeEvent(event)) in states.NODE_TRANSITIONS)
 
@@ -71,7 +71,8 @@ def _done(sentence: str) -> Any:
 
 
 def _aside(fields: Fields) -> dict[str, Any]:
-    """The reason. Of a node in use somebody has to say that the work on it may stop; all that is missing is told."""
+    """Return the reason. Of a node in use somebody has to say that the work on it may stop; all that is missing is
+    told."""
     wrong = {} if fields.one("reason").strip() else {"reason": "should say why"}
     if fields.one("holder") and fields.one("sure") != fields.one("holder"):
         wrong["sure"] = f"tick this: the work of {fields.one('holder')} on it stops"

@@ -28,7 +28,7 @@ def _reserve(tx: Tx, ask: Call) -> dict[str, Any]:
 
 
 def _type(view: TypeView, ask: Call) -> dict[str, Any]:
-    """A type's free nodes, and the marks that hold for it."""
+    """Return a type's free nodes, and the marks that hold for it."""
     rules, own = ask.site.energy, view.type
     return {"name": own.name, "awake": view.states.get(AWAKE, 0), "asleep": view.states.get(ASLEEP, 0),
             "low": rules.warm_low if own.warm_low is None else own.warm_low,
@@ -36,7 +36,8 @@ def _type(view: TypeView, ask: Call) -> dict[str, Any]:
 
 
 def chart(days: EnergyReport) -> Markup | None:
-    """Energy by day: what was used, and what the reserve's sleep has saved; None before two days have been counted."""
+    """Return energy by day: what was used, and what the reserve's sleep has saved; None before two days have been
+    counted."""
     if len(days.items) < 2:
         return None
     used = [(line.day or 0.0, line.kwh) for line in days.items]

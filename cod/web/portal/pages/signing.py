@@ -72,7 +72,7 @@ async def _return(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
 
 
 async def _look(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
-    """The code of a link, typed or put in by the script from the address's fragment, which is never sent."""
+    """Return the code of a link, typed or put in by the script from the address's fragment, which is never sent."""
     code = fields.one("code").strip().rpartition("#")[2]
     link = await portal.context.signin.invitation(code)
     return portal.rendered(asked, "invited.html", link=link, code=code)
@@ -108,7 +108,7 @@ def _browser(asked: PageRequest) -> str:
 
 
 def _begun(cookie: str, path: str, said: str) -> Answer:
-    """A new session: its cookie is never one that the browser had before."""
+    """Return a new session: its cookie is never one that the browser had before."""
     answer = redirect(path, sessions.cookie(sessions.SESSION, cookie), sessions.cookie(sessions.VISIT, "", 0))
     if said:
         answer.cookies.append(sessions.flash(said))

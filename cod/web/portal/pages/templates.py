@@ -47,14 +47,14 @@ class OneQuery(Query):
 
 
 def _list(tx: Tx, ask: PageCall[Names, TemplateQuery]) -> dict[str, Any]:
-    """The newest revision of each, as the API's route lists them."""
+    """Return the newest revision of each, as the API's route lists them."""
     found = listed_templates(ask)(tx)
     images = templates.image_names(tx, list(found))
     return {"found": found.each(lambda one: described(one, images[one.id])), "names": _names(tx)}
 
 
 def _names(tx: Tx) -> dict[int | None, str]:
-    """Groups' names by id."""
+    """Return groups' names by id."""
     return {None: "the site", **{one.id: one.name for one in groups.every(tx)}}
 
 
@@ -72,7 +72,7 @@ def _one(tx: Tx, ask: PageCall[Named, OneQuery]) -> dict[str, Any]:
 
 
 def changes(before: Template, after: Template) -> list[tuple[str, str]]:
-    """What differs, line by line: ('+', '-', ' ' or '@', the line)."""
+    """Return what differs, line by line: ('+', '-', ' ' or '@', the line)."""
     old, new = before.document.splitlines(), after.document.splitlines()
     if max(len(old), len(new)) > MOST_COMPARED:  # the time of a comparison grows with the square
         return [("@", f"Not compared: one of the two has more than {MOST_COMPARED} lines.")]

@@ -64,12 +64,13 @@ def chart(shown: Chart, about: str) -> Markup | None:
 
 
 def dated(at: float, length: float) -> str:
-    """A moment as the axis of that many seconds has it, in UTC: the time of the day on a short one, else the date."""
+    """Return a moment as the axis of that many seconds has it, in UTC: the time of the day on a short one, else the
+    date."""
     return strftime("%d %b" if length > 2 * DAY else "%H:%M", gmtime(at))
 
 
 def life(history: Sequence[Any], now: float) -> Markup | None:
-    """One node's states in time, by its transitions (oldest first); None where there is one at most."""
+    """Return one node's states in time, by its transitions (oldest first); None where there is one at most."""
     if len(history) < 2:
         return None
     ends = [*(row["at"] for row in history[1:]), now]
@@ -81,7 +82,8 @@ def life(history: Sequence[Any], now: float) -> Markup | None:
 
 
 def apart(moments: Sequence[float], least: float) -> list[float]:
-    """Those of the moments, in order, that are not too near to the one before: their texts would lie on each other."""
+    """Return those of the moments, in order, that are not too near to the one before: their texts would lie on each
+    other."""
     kept: list[float] = []
     for at in moments:
         if not kept or at - kept[-1] >= least:

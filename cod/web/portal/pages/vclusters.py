@@ -31,7 +31,7 @@ def _list(tx: Tx, ask: PageCall[Names, VclusterQuery]) -> dict[str, Any]:
 
 
 def group_names(who: Who, tx: Tx, right: Right = Right.SEE) -> list[str]:
-    """The groups that `who` has that right on, by name."""
+    """Return the groups that `who` has that right on, by name."""
     return [one.name for one in groups.every(tx, who.groups) if right is Right.SEE or offered(who, right, one.id)]
 
 
@@ -54,7 +54,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
 
 
 def _givable(view: ReclaimView, nodes: Sequence[NodeView]) -> list[NodeView]:
-    """The nodes that would do for what is being taken."""
+    """Return the nodes that would do for what is being taken."""
     kind = (view.reclaim.type_id, view.reclaim.block_id)
     return [one for one in nodes if (one.node.type_id, one.node.block_id) == kind]
 
@@ -62,7 +62,7 @@ def _givable(view: ReclaimView, nodes: Sequence[NodeView]) -> list[NodeView]:
 def locked(
     nodes: Iterable[NodeView], keys: Sequence[tuple[str, SshKey]], templates: Mapping[str, documents.Described]
 ) -> dict[str, str]:
-    """Why no key of the group opens a node, by the node's name. A node knows the keys of the time when it was
+    """Return why no key of the group opens a node, by the node's name. A node knows the keys of the time when it was
     installed; who else is let in by its template's own user data, COD cannot know."""
     first = min((key.created_at for _, key in keys), default=None)
     found: dict[str, str] = {}
@@ -82,8 +82,8 @@ def _history(tx: Tx, ask: PageCall[Named, HistoryQuery]) -> dict[str, Any]:
 
 
 def ssh(node: NodeView, site: Site) -> str:
-    """How one logs in to an active node; '' where it has no address. Who `root` is, its image says. Where COD answers
-    no names, nobody may know them."""
+    """Return how one logs in to an active node; '' where it has no address. Who `root` is, its image says. Where COD
+    answers no names, nobody may know them."""
     if node.address is None:
         return ""
     named = node.node.hostname and site.dns.port

@@ -50,7 +50,7 @@ class MoreQuery(Changed):
 
 
 def own_groups(tx: Tx, who: Who, right: Right = Right.USE) -> list[Group]:
-    """The groups that `who` has that right on."""
+    """Return the groups that `who` has that right on."""
     return [one for one in groups.every(tx, who.groups) if offered(who, right, one.id)]
 
 
@@ -69,7 +69,7 @@ def _choices(tx: Tx, ask: Call) -> dict[str, Any]:
 
 
 def _before(tx: Tx, changed: Changed) -> dict[str, str]:
-    """The fields of the request that the form begins with, by the names that `MORE` has for them."""
+    """Return the fields of the request that the form begins with, by the names that `MORE` has for them."""
     if not changed.request:
         return {}
     view = views.request(tx, changed.request)
@@ -107,7 +107,7 @@ def _more(tx: Tx, ask: PageCall[Named, MoreQuery]) -> dict[str, Any]:
 
 
 def _seen(ask: PageCall[Names, Changed]) -> list[RequiredRight]:
-    """Who may see the request that the form begins with."""
+    """Return who may see the request that the form begins with."""
     return [RequiredRight(Right.SEE, "request",
                           str(ask.query.request)) if ask.query.request else RequiredRight(Right.ANY)]
 
@@ -122,13 +122,13 @@ PAGES = (
 
 
 def _wanted(fields: Fields) -> dict[str, Any]:
-    """The body of a new virtual cluster."""
+    """Return the body of a new virtual cluster."""
     made = forms.body_of(VclusterCreate, attributes.without(fields), {"lease": forms.seconds})
     return made | {"attributes": attributes.document(fields)}
 
 
 def _asked(fields: Fields) -> dict[str, Any]:
-    """The body of a request; kinds of nodes whose number was left empty are none."""
+    """Return the body of a request; kinds of nodes whose number was left empty are none."""
     places = sorted({int(name.split(".")[1]) for name in fields.values if re.match(r"tuples\.[0-9]{1,3}\.", name)})
     kept = [place for place in places if fields.one(f"tuples.{place}.count").strip() or place == places[0]]
     dropped = tuple(f"tuples.{place}." for place in places if place not in kept)
@@ -142,7 +142,7 @@ def _asked(fields: Fields) -> dict[str, Any]:
 
 
 def _supposed(fields: Fields, prefix: str = "", count: str = "size") -> dict[str, Any]:
-    """The body of the question what would come of it."""
+    """Return the body of the question what would come of it."""
     texts = {"count": fields.one(prefix + count) or "1", "template": fields.one(prefix + "template"),
              "group": fields.one("group"), "vcluster": fields.one("vcluster"), "spread": fields.one("spread")}
     texts |= {name: fields.one(name).strip() for name in ("name", "lease")}
