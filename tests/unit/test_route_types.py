@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,8 @@ import pytest
 from cod.web.routes import ANYBODY, Named, Numbered, nothing, route
 
 ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.xdist_group("mypy")  # which then runs once
 
 HEAD = """\
 from functools import partial
@@ -59,17 +60,15 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """What mypy says of each case, by its file's name: one run for all, with the cache that the checkout has."""
+    """What mypy says of each case, by its file's name: one run for all, with a cache that stays in build/."""
     folder = tmp_path_factory.mktemp("routes")
     cases = {"right_body": WISH, "right_query": LIST} | {
         re.sub(r"\W", "_", name): text for name, (text, _) in WRONG.items()}
     for name, text in cases.items():
         (folder / f"{name}.py").write_text(HEAD + text)
-    cache = folder / "cache"
-    if (ROOT / ".mypy_cache").is_dir():
-        shutil.copytree(ROOT / ".mypy_cache", cache)
     run = subprocess.run(
-        [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", "--cache-dir", cache,
+        [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml",
+         "--cache-dir", ROOT / "build/mypy-routes",
          "--no-error-summary", "--hide-error-context", *sorted(folder.glob("*.py"))],
         cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert run.returncode in (0, 1), run.stderr
