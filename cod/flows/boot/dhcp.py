@@ -105,11 +105,23 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
     if client is None:
         return None
     if query.kind == "DISCOVER":
-        _note_way(batch, query, client)
+        # Proposals of blocks are made of where on the network the machine is, which is written once a batch, on change.
+        # Only a broadcast tells it, and of its boot NIC: a system that renews its binding speaks past the relay.
+        relay = None if query.giaddr == "0.0.0.0" else query.giaddr
+        way = relay, query.circuit, query.remote
+        if query.mac == client.boot_mac and way != (client.relay, client.circuit, client.remote):
+            batch.heard[client.id] = replace(client, relay=relay, circuit=query.circuit, remote=query.remote)
+        else:
+            batch.heard.pop(client.id, None)  # of two relays that pass on one packet the last counts
     if verdict.event is not None:
         client = _happened(batch, client, verdict.event, verdict.why)
     if verdict.pool == "none":
-        return _not_here(batch, query, net)
+        # Its system may hold on to an address of ours; or it is another server's client.
+        if query.kind != "REQUEST" or not net.owns(ipv4(query.requested or query.ciaddr)):
+            return None
+        if query.server_id is not None and query.server_id not in batch.subnets.servers:
+            return None
+        return _refuse(batch, query, net, None)
     row = held if verdict.pool == "boot" else batch.bindings.get(query.mac, "vcluster", net.subnet.name)
     if row is not None and row.kind == "boot" and row.address not in net.pool:
         row = None  # the pool has been moved since
@@ -147,13 +159,6 @@ def _request(
     wanted = ipv4(query.requested or query.ciaddr)
     if row is None or row.address != wanted:
         return _refuse(batch, query, net, row)
-    _bind(batch, query, client, row)
-    if row.kind == "vcluster" and client.state == NodeState.BOOT:
-        _booted(batch, client)
-    return _say(batch, "ACK", query, net, client, row)
-
-
-def _bind(batch: _Batch, query: DhcpQuery, client: DhcpClient, row: Binding) -> None:
     client_id = query.client_id.hex()[:160] if query.client_id else None
     if row.kind == "boot":
         until = batch.now + batch.site.policy.boot_time
@@ -161,6 +166,9 @@ def _bind(batch: _Batch, query: DhcpQuery, client: DhcpClient, row: Binding) -> 
                                  client_id, query.xid))
     elif row.state != "bound" or row.client_id != client_id:
         batch.bindings.put(replace(row, state="bound", client_id=client_id, xid=query.xid))
+    if row.kind == "vcluster" and client.state == NodeState.BOOT:
+        _booted(batch, client)
+    return _say(batch, "ACK", query, net, client, row)
 
 
 def _decline(
@@ -176,20 +184,16 @@ def _decline(
     until = batch.now + (DOUBTED_FOR if client.state == NodeState.NEW else DECLINED_FOR)
     batch.bindings.put(Binding(row.address, None, row.kind, None, row.subnet, None, "declined", until))
     if row.kind == "vcluster":
-        _reserve_another(batch, query.mac, client)
-
-
-def _reserve_another(batch: _Batch, mac: str, client: DhcpClient) -> None:
-    batch.bindings.write()
-    node = nodes.get(batch.tx, client.id)
-    vcluster = vclusters.get(batch.tx, node.vcluster_id) if node and node.vcluster_id else None
-    if node is None or vcluster is None:
-        return
-    try:
-        bindings.reserve(batch.tx, node, mac, vcluster, node.hostname or node.name, batch.now)
-    except Refused as refused:
-        conflicts.add(batch.tx, "exhausted", refused.sentence, batch.now, subnet=vcluster.subnet, mac=mac)
-    batch.bindings.reread([mac])
+        batch.bindings.write()
+        node = nodes.get(batch.tx, client.id)
+        vcluster = vclusters.get(batch.tx, node.vcluster_id) if node and node.vcluster_id else None
+        if node is None or vcluster is None:
+            return
+        try:
+            bindings.reserve(batch.tx, node, query.mac, vcluster, node.hostname or node.name, batch.now)
+        except Refused as refused:
+            conflicts.add(batch.tx, "exhausted", refused.sentence, batch.now, subnet=vcluster.subnet, mac=query.mac)
+        batch.bindings.reread([query.mac])
 
 
 def _release(
@@ -237,16 +241,6 @@ def _refuse(batch: _Batch, query: DhcpQuery, net: Net, row: Binding | None) -> D
     if row is None and query.server_id not in batch.subnets.servers and not net.owns(ipv4(wanted)):
         return None
     return DhcpAnswer("NAK", "0.0.0.0", net.subnet.name, reason=f"{wanted} is not yours")
-
-
-def _not_here(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
-    """Return a known machine that gets no address now: its system holds on to one of ours, or it is another server's
-    client."""
-    if query.kind != "REQUEST" or not net.owns(ipv4(query.requested or query.ciaddr)):
-        return None
-    if query.server_id is not None and query.server_id not in batch.subnets.servers:
-        return None
-    return _refuse(batch, query, net, None)
 
 
 def _exhausted(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient | None) -> None:
@@ -352,25 +346,12 @@ def _client(batch: _Batch, mac: str, node: Node) -> DhcpClient:
     return client
 
 
-def _note_way(batch: _Batch, query: DhcpQuery, client: DhcpClient) -> None:
-    """Where on the network the machine is: proposals of blocks are made of it. Written once a batch, on change alone.
-
-    Only a broadcast tells it, and of its boot NIC: a system that renews its binding speaks past the relay.
-    """
-    relay = None if query.giaddr == "0.0.0.0" else query.giaddr
-    way = relay, query.circuit, query.remote
-    if query.mac == client.boot_mac and way != (client.relay, client.circuit, client.remote):
-        batch.heard[client.id] = replace(client, relay=relay, circuit=query.circuit, remote=query.remote)
-    else:
-        batch.heard.pop(client.id, None)  # of two relays that pass on one packet the last counts
-
-
 def _happened(batch: _Batch, client: DhcpClient, event: NodeEvent, why: str) -> DhcpClient:
     node = nodes.get(batch.tx, client.id)
     assert node is not None
     in_motion = NODE_RULES[NodeState(node.state)].kind == "motion"
     step = lifecycle.on_trouble(node, event, why, batch.site.policy) if in_motion else Step(event, why)
-    return _step(batch, node, step)
+    return _moved(batch, transitions.apply(batch.tx, node, step, now=batch.now, actor="dhcp", policy=batch.site.policy))
 
 
 def _booted(batch: _Batch, client: DhcpClient) -> None:
@@ -385,10 +366,6 @@ def _booted(batch: _Batch, client: DhcpClient) -> None:
     assert node is not None
     cause = "its system got its address by DHCP"
     _moved(batch, transitions.booted(batch.tx, node, cause, now=batch.now, actor="dhcp", policy=batch.site.policy))
-
-
-def _step(batch: _Batch, node: Node, step: Step) -> DhcpClient:
-    return _moved(batch, transitions.apply(batch.tx, node, step, now=batch.now, actor="dhcp", policy=batch.site.policy))
 
 
 def _moved(batch: _Batch, moved: Node) -> DhcpClient:
