@@ -285,7 +285,7 @@ def test_only_an_empty_folder_or_the_sites_own_backups_are_written_to(small: Fou
     assert "holds no complete backup" in run(small, "restore", str(tmp_path / "home")).stderr
     assert run(small, "backup", str(tmp_path / "backups")).exit_code == 0
     small.file.write_text(small.file.read_text().replace('# name = "site"', 'name = "other"'))
-    assert "holds backups of the site 'site'; not of 'other'" in run(
+    assert "holds backups of the site 'site', not of 'other'" in run(
         small, "backup", str(tmp_path / "backups")).stderr
     assert "has no set '1999'; it has 20" in run(small, "restore", str(tmp_path / "backups"), "--set", "1999").stderr
 

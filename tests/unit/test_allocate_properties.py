@@ -18,7 +18,7 @@ from cod.policy.hardware.match import satisfies
 from cod.policy.scheduler import feasibility, inventory, leases, placement, preemption, priority, reasons
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.plan import plan
-from cod.policy.scheduler.snapshot import Cache, Decision, FreeNodes, Holder, NodeKind, PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import Cache, Decision, FreeNodes, NodeKind, PendingRequest, Snapshot
 from tests.unit.policy_sites import NOW, POLICY, TEMPLATES, TYPES, carried_out, codes, granted, lot, shuffled, snapshots
 
 Property = Callable[[Snapshot], None]
@@ -335,7 +335,7 @@ FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
         replace(want, wish=replace(want.wish, may_spread=True)), free))),
     (nothing_protected_is_taken, _patched(preemption.Candidates, "levels", lambda _: lambda self, below: self._levels)),
     (nothing_protected_is_taken, _patched(preemption.Candidates, "__init__", _mobile_is_all)),
-    (nothing_protected_is_taken, _patched(Holder, "surplus", lambda _: property(lambda self: self.held))),
+    (nothing_protected_is_taken, _patched(preemption, "spare", lambda _: lambda holder, now: holder.held)),
     (nothing_is_taken_in_vain, _patched(inventory.Inventory, "keep", lambda _: lambda *_: ([], inventory.Missing(0,
                                                                                                                  0)))),
     (no_more_than_short_is_taken, _patched(placement._Loans, "_borrow", _one_more)),
