@@ -249,4 +249,4 @@ def test_what_cannot_be_started_says_why(farm: Farm) -> None:
     farm.start()
     assert farm.process is not None
     assert farm.process.wait(60) == 1
-    assert "vcm.toml: servers: Field required" in farm.log()
+    assert "vcm.toml: servers: is missing" in farm.log()
