@@ -36,7 +36,7 @@ class RateLimits:
                               f"{RATE:.0f} a "
                               "second are answered to one person; try again in some seconds", wait=1)
 
-    def told(self, who: Who) -> dict[str, str]:
+    def headers(self, who: Who) -> dict[str, str]:
         """Return the headers that say what is left of `who`'s ration; none where there is no ration, or nothing was
         asked yet. RateLimit-Reset is the time in seconds until the ration is whole."""
         bucket = None if who.local else self._buckets.get(who.name)

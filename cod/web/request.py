@@ -1,10 +1,9 @@
 """A request to the web server: what it asks for, who sends it, where its body goes, and how an answer is sent.
 
 A request is all of these for every kind of body. What differs is its `Body`, chosen once when the headers are there
-(`web.server.body_of`): in memory (`web.api`), a piece of an upload, or a form with a file (`web.uploads`). What is
-refused on the way is answered when the request is all there, so that the client can hear why.
-
-Every answer of the API that is not a success is a problem document (RFC 9457).
+(`web.server.body_of`): in memory (`web.memory_body`), a piece of an upload, or a form with a file (`web.uploads`). What
+is refused on the way is answered when the request is all there, so that the client can hear why. Every answer of the
+API that is not a success is a problem document (RFC 9457).
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ from cod.pool import Pool
 from cod.security import webcert
 from cod.security.ca import Ca
 from cod.web import metrics
-from cod.web.api import MemoryBody
 from cod.web.channel import MOST_OF_ONE, Channel, ConnectionCount
 from cod.web.context import Context
 from cod.web.events import Hub
+from cod.web.memory_body import MemoryBody
 from cod.web.portal.front import Portal
 from cod.web.portal.registry import ACTIONS, PAGES
 from cod.web.rate_limits import RateLimits

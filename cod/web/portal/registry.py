@@ -61,7 +61,7 @@ How to add a page
 6. Tests: `tests/net/portalclient.py` has a browser without scripts: `browser.get(path)`, `page.send(path, field=...)`.
 
 `page` (what a page is), `forms`, `links`, `sessions`, `formatting`, `answers`, `assets`, `render` know no sockets;
-`front` finds pages and renders them; `web.request` speaks HTTP, `web.api` hands over.
+`front` finds pages and renders them; `web.request` speaks HTTP, `web.memory_body` hands over.
 """
 
 from __future__ import annotations

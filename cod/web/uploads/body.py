@@ -13,10 +13,10 @@ from twisted.internet.defer import ensureDeferred
 from cod.flows.people.access import guarded
 from cod.model import Upload, Who
 from cod.pool import Tx
-from cod.web.api import MemoryBody, question
 from cod.web.calls import carry_out, checked, permit
 from cod.web.conditions import encoded
 from cod.web.errors import HttpProblem
+from cod.web.memory_body import MemoryBody, question
 from cod.web.request import ApiRequest, Body
 from cod.web.resources.software import UploadReply
 from cod.web.routes import Route
@@ -42,7 +42,7 @@ class UploadBody(MemoryBody):
         super().__init__(request)
         speak(request)
 
-    def told(self) -> bytes:
+    def digested(self) -> bytes:
         """Return the headers that can stand in place of the body."""
         return b"\n".join((self.request.getHeader(name) or "").encode(errors="replace") for name in tus.CREATION)
 
@@ -62,7 +62,7 @@ class UploadBody(MemoryBody):
             check_size(self.request, body)
         return body
 
-    async def done(self, route: Route, value: Any) -> Any:
+    async def after_commit(self, route: Route, value: Any) -> Any:
         """Do and tell what belongs to the upload beside its row, once that is committed."""
         if not isinstance(value, Upload):
             return value
@@ -73,7 +73,7 @@ class UploadBody(MemoryBody):
             value = await self.request.context.intake.look(value)
         else:
             self.request.headers["Location"] = tus.location(value.id)
-        self.request.headers |= tus.told(value)
+        self.request.headers |= tus.upload_headers(value)
         return value
 
     def wrong(self, error: Exception) -> HttpProblem:
@@ -214,7 +214,7 @@ class PieceBody(FileBody):
             who = request.permitted()
             assert self.piece is not None
             upload, image = await self.piece.finish(who)
-            request.headers |= tus.told(upload, image)
+            request.headers |= tus.upload_headers(upload, image)
             if request.method != b"POST":
                 return request.send(204, b"")
             request.headers["Location"] = tus.location(upload.id)

@@ -10,9 +10,9 @@ import secrets
 from twisted.internet.defer import ensureDeferred
 
 from cod.model import Refused, Upload, Who
-from cod.web.api import question
 from cod.web.calls import carry_out, checked, permit
 from cod.web.errors import HttpProblem
+from cod.web.memory_body import question
 from cod.web.portal import sessions
 from cod.web.portal.answers import Answer, PageRequest, check_host, redirect, same_origin
 from cod.web.portal.forms import Fields, Form

@@ -103,7 +103,7 @@ def too_long(upload: Upload) -> HttpProblem:
     return HttpProblem(413, "too_large", f"the upload was to have {upload.size} bytes, and this piece goes beyond")
 
 
-def told(upload: Upload, image: Image | None = None) -> dict[str, str]:
+def upload_headers(upload: Upload, image: Image | None = None) -> dict[str, str]:
     """Return the headers of an answer about an upload; with the image, if it has become one."""
     headers = {"Upload-Offset": str(upload.offset), "Upload-Length": str(upload.size)}
     if image is None:

@@ -125,14 +125,14 @@ class MemoryBody(Body):
             value = await carry_out(context, route, ask, conditions)
         finally:
             if route.dear:
-                request.headers |= context.rate_limits.told(who)
+                request.headers |= context.rate_limits.headers(who)
         if isinstance(value, Repeated):
             return self._repeat(route, value)
         if isinstance(value, Tagged):
             if value.tag:
                 request.headers["ETag"] = value.tag
             value = value.value
-        said = await reply(context, route, ask, await self.done(route, value))
+        said = await reply(context, route, ask, await self.after_commit(route, value))
         self._locate(route, said)
         if said is None:
             return request.send(204, b"")
@@ -144,7 +144,7 @@ class MemoryBody(Body):
             return request.send_tagged(said.as_text().encode(), TEXT, route.secret)
         return request.send_tagged(encoded(said), secret=route.secret)
 
-    async def done(self, route: Route, value: Any) -> Any:
+    async def after_commit(self, route: Route, value: Any) -> Any:
         """Return what is shown, from the flow's value."""
         return value
 
@@ -164,7 +164,7 @@ class MemoryBody(Body):
 
     # ------------------------------------------------ reading the question
 
-    def told(self) -> bytes:
+    def digested(self) -> bytes:
         """Return what two headers say that can stand in place of a body: nothing, but of an upload."""
         return b"\n"
 
@@ -173,9 +173,9 @@ class MemoryBody(Body):
         one, because a flow whose commit has an unknown outcome is run again."""
         request = self.request
         key, match = request.getHeader("idempotency-key"), request.getHeader("if-match")
-        told = b"\n".join([request.method, request.uri, self.told(), self.content])
+        said = b"\n".join([request.method, request.uri, self.digested(), self.content])
         own = None if key is None else hashlib.sha256(f"{who.name}\n{key}".encode(errors="replace")).hexdigest()
-        return Conditions(own, hashlib.sha256(told).hexdigest(), None if match is None else tags(match), tells=True)
+        return Conditions(own, hashlib.sha256(said).hexdigest(), None if match is None else tags(match), tells=True)
 
     def model(self, route: Route) -> BaseModel | None:
         """Return the body as the route's model of it. Raises `HttpProblem`."""
