@@ -93,7 +93,7 @@ def _wishes(requests: int, dice: random.Random) -> list[PendingRequest]:
         number, 1000 + number, dice.randint(0, 9), NOW - dice.randint(0, 20000), dice.randint(1, 20), "lab",
         tuple(RequestTuple(dice.randint(1, 16), dice.choice(wants), dice.randint(1, TEMPLATES))
               for _ in range(dice.choice([1, 1, 1, 2]))), may_spread=number % 10 == 0)
-        for number in range(1, requests + 1)]
+            for number in range(1, requests + 1)]
 
 
 def timed(seen: Snapshot) -> tuple[float, Plan]:

@@ -134,7 +134,7 @@ class World:
 
         def mint(tx: Tx) -> None:
             script.mint(tx, MACS[number], at(number), secret.id, made.salt, made.stored_key, made.server_key,
-                      now=NOW, site=self.site)
+                        now=NOW, site=self.site)
         self.flow(mint)
         return secret
 

@@ -55,7 +55,7 @@ class World:
             nodes.add(tx, name="n1", boot_mac=MAC, now=now, cause="test", actor="test", disk="dirty")
             bindings.add(tx, [Binding(ipv4("127.0.0.1"), MAC, "boot", None, "lab", None, "bound", now + 900)])
             script.mint(tx, MAC, "127.0.0.1", secret.id, made.salt, made.stored_key, made.server_key, now=now,
-                      site=self.site)
+                        site=self.site)
 
         in_transaction(self.engine, boots)
         return secret

@@ -253,7 +253,7 @@ def test_a_node_that_moves_as_the_rules_say_is_told_once(site_with_people: Serve
     add_node(served, "n1", 1)
     stream = Stream(served, "admin")
     served.tx(lambda tx: transitions.move(tx, nodes.by_name(tx, "n1"), NodeEvent.REGISTERED, now=NOW, cause="reported",
-                                    actor="test"))
+                                          actor="test"))
     assert [each["to_state"] for each in stream.until_node("n1")] == ["registering"]
     add_node(served, "n2", 2)
     assert [each["node"] for each in stream.until_node("n2")] == ["n2"]  # n1 is looked at again, and not told

@@ -135,7 +135,7 @@ class Lab:
         wanted = holding.assignment(self.tx, held)
         assert wanted is not None
         return transitions.apply(self.tx, held, lifecycle.assign(held, wanted), now=self.now, actor="test",
-                           policy=self.site.policy)
+                                 policy=self.site.policy)
 
     def install(self, number: int) -> Any:
         i = t.install_images.c

@@ -95,7 +95,7 @@ def test_from_the_reserve_to_active_and_back(lab: Lab) -> None:
     assert lab.node(1).generation == node.generation
     transitions.apply(lab.tx, node, Step(NodeEvent.BOOTED, "ack"), now=lab.now, actor="dhcp", policy=lab.site.policy)
     assignment.release(lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x",
-                  policy=lab.site.policy)
+                       policy=lab.site.policy)
     assert (lab.node(1).state, lab.node(1).vcluster_id, lab.wishes(1)) == ("trampoline", None, ["cycle"])
     assert bindings.of_node(lab.tx, node.id) == []
     peer = lab.boots(1)
@@ -121,7 +121,7 @@ def test_a_bios_machine_boots_the_disk_that_was_primed(lab: Lab) -> None:
                       policy=lab.site.policy)
     assert served().endswith("/boot/disk/fedcba98-or-first"), "the owner may have written another table"
     assignment.release(lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x",
-                  policy=lab.site.policy)
+                       policy=lab.site.policy)
     peer = lab.boots(1)
     lab.done(peer, lab.order(1).id)
     assert (lab.node(1).disk, lab.node(1).disk_signature) == (Disk.CLEAN, None)
@@ -548,7 +548,7 @@ def test_a_disk_is_kept_if_its_template_says_so_and_it_ran(lab: Lab) -> None:
     lab.done(peer, lab.order(1).id)
     transitions.apply(lab.tx, lab.node(1), Step(NodeEvent.BOOTED, "x"), now=lab.now, actor="x", policy=lab.site.policy)
     assignment.release(lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x",
-                  policy=lab.site.policy)
+                       policy=lab.site.policy)
     lab.boots(1)
     node = lab.node(1)
     assert (node.state, node.disk, node.cached_template_id, node.cached_group_id) == (
@@ -576,7 +576,7 @@ def test_however_a_prime_is_cut_short_the_disk_is_dirty(lab: Lab, disk: Disk, en
         "reboot": lambda: lab.open(1),
         "timeout": lambda: lab.tick(300),
         "release": lambda: assignment.release(lab.tx, [lab.node(1)], cause="x", now=lab.now,
-                                         actor="x", policy=lab.site.policy),
+                                              actor="x", policy=lab.site.policy),
     }
     ends[end]()
     assert (lab.node(1).state, lab.node(1).disk) == ("trampoline", Disk.DIRTY)

@@ -93,7 +93,7 @@ class Walk:
         node = self.lab.node(1)
         if node.vcluster_id is not None:
             assignment.release(self.lab.tx, [node], cause="x", now=self.lab.now, actor="x",
-                          policy=SITE.policy)
+                               policy=SITE.policy)
 
     def is_to_be_captured(self) -> None:
         if self.lab.node(1).state in (NodeState.ACTIVE, NodeState.INACTIVE):

@@ -300,7 +300,7 @@ def test_a_released_node_is_captured_to_the_end_and_then_wiped(lab: Lab, when: s
     if when == "running":
         lab.boots(1)
     assignment.release(lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x",
-                  policy=lab.site.policy)
+                       policy=lab.site.policy)
     peer = lab.boots(1) if when == "wanted" else lab.again(1)
     if when == "running":
         lab.report(peer)

@@ -113,7 +113,7 @@ def test_what_a_holder_leaves_is_wiped_if_the_marks_changed_meanwhile(
     mark(lab, by, after)
     mark(lab, by, after)  # the second time nothing changes
     assignment.release(lab.tx, [lab.node(1)], cause="x", now=lab.now, actor="x",
-                  policy=lab.site.policy)
+                       policy=lab.site.policy)
     assert (lab.node(1).disk, lab.node(1).cached_template_id) == ("dirty", None)
     boots(lab, 1)
     assert (lab.node(1).state, lab.order(1).action, lab.order(1).keep) == ("wipe", "wipe", after)

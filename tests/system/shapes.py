@@ -134,7 +134,7 @@ def bring_up(stand: Rack, shape: Shape, seconds: float) -> Outcome:
         at = {state: next((row["at"] - began for row in history if row["to_state"] == state), None)
               for state in ("inactive", "boot", "active")}
         return Outcome(at["inactive"], at["boot"], at["active"], "" if sentence == ACTIVE else sentence,
-                   tuple(row["to_state"] for row in history))
+                       tuple(row["to_state"] for row in history))
     finally:
         stand.power(shape.name, "off")
         if stand.state(shape.name) not in ("", "active"):

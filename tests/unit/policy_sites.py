@@ -117,7 +117,7 @@ def snapshots(draw: st.DrawFn, settled: bool = False, tuples: int = 2, contended
             holdings.append(Allocation(number, where, count, mobile, immune))
             if leaving:
                 reclaims.append(OpenReclaim(len(reclaims) + 1, number, OLD, where, leaving,
-                                      draw(st.sampled_from([NOW - 1, NOW + 5]))))
+                                            draw(st.sampled_from([NOW - 1, NOW + 5]))))
         ends = draw(st.sampled_from([None, None, NOW + 500, NOW + 500 if contended else NOW - 5]))
         drains = draw(st.sampled_from([None, NOW - 1, NOW + 1])) if ends == NOW - 5 else None
         holders.append(holder(number, held, draw(st.integers(0, held)), draw(st.integers(0, 2 if contended else 3)),

@@ -145,7 +145,7 @@ def test_sizes_that_are_none(text: str) -> None:
 
 def test_a_named_image_becomes_the_folder_it_is_served_from() -> None:
     parts = prime.resolve(checked(wrap('<image target="disk" name="a"/>', verify="yes")), NODE,
-                             {"a": image("a", size=4096)}, BASE)
+                          {"a": image("a", size=4096)}, BASE)
     assert parts == prime.Parts("first", True, "keep", (), (
         ImageSource("disk", f"{BASE}/digest-of-a", "chunks", "digest-of-a", 4096),), 0)
 

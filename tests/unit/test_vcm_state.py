@@ -14,7 +14,7 @@ def remembered() -> VcmState:
     """Reclaim 5 has been answered: n1 by 100, n2 by 300, n3 by 200; n4 is lost, n5 was promised to reclaim 6."""
     state = VcmState()
     for name, reclaim, by, was in (("n1", 5, 100.0, "active"), ("n2", 5, 300.0, "active"), ("n3", 5, 200.0, "active"),
-                                     ("n4", 5, 400.0, "lost"), ("n5", 6, 400.0, "active"), ("n6", 0, 0.0, "active")):
+                                   ("n4", 5, 400.0, "lost"), ("n5", 6, 400.0, "active"), ("n6", 0, 0.0, "active")):
         member = Member(name, name, "10.0.0.1", was, "web@1", "small")
         state.nodes[name] = OwnNode(member, True, "reclaimed" if reclaim else "", reclaim, by)
     return state

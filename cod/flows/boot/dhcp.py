@@ -163,7 +163,7 @@ def _request(
     if row.kind == "boot":
         until = batch.now + batch.site.policy.boot_time
         batch.bindings.put(Binding(row.address, row.mac, "boot", client.id, row.subnet, None, "bound", until,
-                                 client_id, query.xid))
+                                   client_id, query.xid))
     elif row.state != "bound" or row.client_id != client_id:
         batch.bindings.put(replace(row, state="bound", client_id=client_id, xid=query.xid))
     if row.kind == "vcluster" and client.state == NodeState.BOOT:

@@ -49,7 +49,7 @@ def _served(tx: Tx, node: Node, configuration: Configuration | None, site: Site,
     ready = configuration.ready if configuration else Ready()
     if ready.by == "none":
         transitions.booted(tx, node, "its boot was served, and its template wants nothing more", now=now, actor="boot",
-                     policy=site.policy, unseen=True)
+                           policy=site.policy, unseen=True)
     elif ready.by == "time":  # its deadline does not come before its time has
         due = now + ready.seconds + GRACE * site.policy.patience
         nodes.extend_deadline(tx, node, max(node.deadline or 0.0, due))

@@ -45,7 +45,7 @@ def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[
     if node.state != NodeState.REGISTERING:
         raise Refused("conflict", f"node {name} needs no approval: it is {node.state}", "name")
     approved = transitions.apply(tx, node, Step(NodeEvent.APPROVED, f"approved by {actor}"), now=now, actor=actor,
-                           policy=site.policy)
+                                 policy=site.policy)
     session = sessions.get(tx, node.id)
     if session is not None and session.reported:
         step = lifecycle.settle(approved, None)

@@ -81,7 +81,7 @@ def giving_way(tx: Tx, first: int, last: int, before: float, limit: int) -> list
     until `before` at most, then those that were declined. Those that end first come first."""
     new = select(t.nodes.c.id).where(t.nodes.c.id == _b.node_id, t.nodes.c.state == NodeState.NEW).exists()
     query = (SELECT.where(_b.address.between(first, last), _b.kind == "boot",
-                            or_(_b.state == "declined", (_b.expires_at <= before) & new))
+                          or_(_b.state == "declined", (_b.expires_at <= before) & new))
              .order_by(case((_b.state == "declined", 1), else_=0), _b.expires_at, _b.address).limit(limit))
     return _read(tx, query)
 

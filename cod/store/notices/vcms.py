@@ -201,7 +201,7 @@ def members(tx: Tx, node_ids: Sequence[int], *, attributes: bool = False) -> lis
             "node": name, "hostname": hostname or name, "address": there.get(node_id, ""), "state": state,
             "template": f"{template}@{revision}" if template else "", "type": kind or "",
             "attributes": canonical or ""}
-            for node_id, name, hostname, state, template, revision, kind, canonical in tx.execute(query)]
+                  for node_id, name, hostname, state, template, revision, kind, canonical in tx.execute(query)]
     found.sort(key=lambda member: str(member["hostname"]))
     shown = set[str]() if attributes else {member["type"] for member in found}
     for member in found:

@@ -134,7 +134,7 @@ def told(ask: Call[Names, LinkBody], made: tuple[Invitation, str]) -> Invited:
     row, link = made
     unsent = _mailed(ask, row, link) if ask.body.mail else ""
     return Invited(**InvitationReply.of(row).model_dump(), link=link,
-                     mailed=ask.body.mail and not unsent, unsent=unsent, fingerprint=ask.fingerprint)
+                   mailed=ask.body.mail and not unsent, unsent=unsent, fingerprint=ask.fingerprint)
 
 
 def _mailed(ask: Call, row: Invitation, link: str) -> str:

@@ -120,7 +120,7 @@ def _inside(ask: _Ask, name: str) -> Flow[VcmEnrolled]:
     def enrol(tx: Tx) -> VcmEnrolled:
         view, to_come = vcms.enrol_inside(tx, vcluster=name, head=ask.body.head, now=ask.now)
         return VcmEnrolled(vcluster=name, serial="", key="", certificate="", authority="", servers=[],
-                             configuration="", head=view.vcm.head, primed=not to_come)
+                           configuration="", head=view.vcm.head, primed=not to_come)
 
     return enrol
 
