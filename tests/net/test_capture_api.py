@@ -16,6 +16,8 @@ from cod.store.nodes import captures, nodes
 from cod.store.people import tokens
 from tests.net.apiserver import NOW, READER, Served, add_node, as_json, run
 
+pytestmark = pytest.mark.slow
+
 DISK = {"disk": "foreign", "reported_at": NOW}
 
 

@@ -34,6 +34,8 @@ from cod.wire.confd.messages import Ack, Done, Error, Failed, Heartbeat, Message
 from tests.net.files_passed import files_passed
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 NOW = 1_000_000.0
 MACS = ["52:54:00:00:00:01", "52:54:00:00:00:02", "52:54:00:00:00:03"]
 

@@ -16,6 +16,8 @@ from cod.store.nodes import nodes, types
 from tests.net.apiserver import NOW, Served, add_node, as_json, said
 from tests.nodes import REPORT
 
+pytestmark = pytest.mark.slow
+
 TEMPLATE = '<template name="web"><image target="disk" name="red"/></template>'
 
 

@@ -27,6 +27,8 @@ from tests.net.credentials import as_user
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 from tests.net.portalclient import Browser
 
+pytestmark = pytest.mark.slow
+
 MISSING = "nothing-like-it"
 RULES = SignInRules()
 

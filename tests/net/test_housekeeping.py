@@ -21,6 +21,8 @@ from cod.workers import energy, pruning
 from tests.net.handpool import HandPool
 from tests.store.manager_world import add_node, in_tx
 
+pytestmark = pytest.mark.slow
+
 DAY = 86400.0
 
 

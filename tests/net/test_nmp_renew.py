@@ -33,6 +33,8 @@ from tests.net.test_vcm_invited import Vcm
 from tests.ports import free_port
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 AGED = timedelta(days=300)  # three quarters of a certificate's life
 
 

@@ -26,6 +26,8 @@ from tests.net.handpool import HandPool
 from tests.net.receivers import listening, serving
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 
 class Far:
     """The other side: `dead` targets do not answer, `hung` ones never end, `refusing` ones do not like the notice."""

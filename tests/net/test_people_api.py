@@ -25,7 +25,7 @@ from tests.net.apiserver import ADMIN, NOW, READER, Served, as_json, run, said, 
 PASSWORD = "correct horse battery"
 TEMPLATE = f'''<template name="web"><image target="disk" url="http://10.0.0.9/a.zst" size="1" sha256="{"ab" * 32}"
 compression="zstd"/></template>'''
-pytestmark = pytest.mark.usefixtures("quick_passwords")
+pytestmark = [pytest.mark.usefixtures("quick_passwords"), pytest.mark.slow]
 
 
 def key_line(number: int = 1, name: str = "ann@laptop") -> str:

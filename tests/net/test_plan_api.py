@@ -26,6 +26,8 @@ from cod.store import tables as t
 from tests.net.apiserver import NOW, READER, Served, serving
 from tests.net.credentials import as_user
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("warn", "drain", "expire", "end", "seize", "grant", "ease", "take", "hold", "reject", "wait", "wake", "sleep")
 WANTS = "<requires><memory><mib min=\"{}GiB\"/></memory></requires>"
 TYPE = '<node><memory mib="{}" /></node>'

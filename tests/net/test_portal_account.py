@@ -10,7 +10,7 @@ from tests.net.apiserver import Served
 from tests.net.portalclient import Browser, signed_in
 from tests.net.test_portal_signing import PASSWORD, _bob
 
-pytestmark = pytest.mark.usefixtures("quick_passwords")
+pytestmark = [pytest.mark.usefixtures("quick_passwords"), pytest.mark.slow]
 KEY = Ed25519PrivateKey.generate().public_key().public_bytes(
     Encoding.OpenSSH, PublicFormat.OpenSSH).decode() + " bob@laptop"
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pytest
 from sqlalchemy import update
 
 from cod.core import requests as core_requests
@@ -11,6 +12,8 @@ from cod.store.scheduler import requests
 from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import asked, browse, engine, furnished_sqlite, there, vcluster
 from tests.net.portalclient import Shown, signed_in
+
+pytestmark = pytest.mark.slow
 
 NEW, SENT, CHECK = "/vclusters/new", "/vclusters", "/vclusters/check"
 ASK, MORE = "/vclusters/batch/ask", "/vclusters/batch/requests"

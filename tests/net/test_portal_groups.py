@@ -5,12 +5,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from cod.model import Role
 from cod.store.people import groups, people
 from cod.web.portal.pages.groups import amount
 from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 from tests.net.portalclient import signed_in
+
+pytestmark = pytest.mark.slow
 
 PHYSICS = "/groups/physics"
 

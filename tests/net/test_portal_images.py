@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from cod.flows.images import images as image_flows
 from cod.states import NodeState
 from cod.store.images import images, uploads
@@ -13,6 +15,8 @@ from cod.store.nodes import captures, nodes
 from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 from tests.net.portalclient import Browser, signed_in
+
+pytestmark = pytest.mark.slow
 
 CAPTURE = "/nodes/node01/capture"
 

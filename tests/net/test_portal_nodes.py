@@ -16,6 +16,8 @@ from tests.net.apiserver import NOW, Served
 from tests.net.portalclient import signed_in
 from tests.portal_site import TROUBLE, furnish
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def site_of(served: Served) -> Served:

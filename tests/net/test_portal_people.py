@@ -7,11 +7,15 @@ from email import message_from_bytes
 from email.policy import default
 from typing import Any
 
+import pytest
+
 from cod.model import Mail, Role, Site, SiteRef, Who
 from cod.store.people import groups, people
 from tests.net import receivers
 from tests.net.apiserver import NOW, Served
 from tests.net.portalclient import Browser, signed_in
+
+pytestmark = pytest.mark.slow
 
 
 def owner(served: Served, name: str = "olga") -> Who:

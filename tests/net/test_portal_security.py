@@ -35,6 +35,8 @@ from tests.net.apiserver import ADMIN, NOW, Served, add_node, serving
 from tests.net.portalclient import ANN, Browser, Shown, member, signed_in
 from tests.net.test_portal_signing import PASSWORD, _bob
 
+pytestmark = pytest.mark.slow
+
 UGLY = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 FORM = "/account/profile"
 

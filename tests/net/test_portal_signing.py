@@ -15,7 +15,7 @@ from cod.store.people import groups, people
 from tests.net.apiserver import NOW, Served
 from tests.net.portalclient import ANN, Browser, signed_in
 
-pytestmark = pytest.mark.usefixtures("quick_passwords")
+pytestmark = [pytest.mark.usefixtures("quick_passwords"), pytest.mark.slow]
 PASSWORD = "seven quiet otters"
 
 

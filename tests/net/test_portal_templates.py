@@ -14,6 +14,8 @@ from tests.net.apiserver import Served
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 from tests.net.portalclient import signed_in
 
+pytestmark = pytest.mark.slow
+
 NEW, XML, FORM = "/templates/new", "/templates", "/templates/form"
 
 

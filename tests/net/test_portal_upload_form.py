@@ -6,6 +6,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
+import pytest
 from twisted.internet.defer import ensureDeferred
 
 from cod.store.images import images, uploads
@@ -13,6 +14,8 @@ from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 from tests.net.portalclient import Browser, Shown
 from tests.waiting import until
+
+pytestmark = pytest.mark.slow
 
 SENT, MARK = "/images/upload", "----file7"
 DISK = bytes(range(256)) * 8192  # 2 MiB, more than is kept of any other body

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from sqlalchemy import delete, insert, select, update
 
 from cod.flows import views
@@ -16,6 +17,8 @@ from cod.web.portal.pages import vclusters
 from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import asked, browse, engine, furnished_sqlite, there, vcluster
 from tests.net.portalclient import signed_in
+
+pytestmark = pytest.mark.slow
 
 BATCH = "/vclusters/batch"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f ann"

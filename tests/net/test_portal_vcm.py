@@ -17,6 +17,8 @@ from cod.store import tables as t
 from tests.net.apiserver import NOW, Served, serving
 from tests.net.ownersite import browse, engine, furnished_sqlite
 
+pytestmark = pytest.mark.slow
+
 BATCH = "/vclusters/batch"
 
 

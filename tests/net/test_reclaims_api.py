@@ -14,6 +14,8 @@ from cod.pool import Pool
 from tests.net.apiserver import NOW, READER, Served, as_json, said, serving
 from tests.store.busy_site import calm, contended, ruled
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def served(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) -> Iterator[Served]:

@@ -22,6 +22,8 @@ from cod.web.routes import ANYBODY, Route
 from tests.net.apiserver import Served
 from tests.net.rights_world import KEY, MARK, Asker, World, standing
 
+pytestmark = pytest.mark.slow
+
 OPEN, ANY, VIEWER, MEMBER, OWNER, ADMIN, LOCAL = "open", "any", "viewer", "member", "owner", "admin", "local"
 RANK = [OPEN, ANY, VIEWER, MEMBER, OWNER, ADMIN, LOCAL]
 LEAST = {

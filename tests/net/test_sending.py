@@ -20,6 +20,8 @@ from cod.uploads import Sender
 from tests.net.apiserver import ADMIN, NOW, Served, as_json, run
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 DATA = hashlib.shake_256(b"sent").digest(1_000_001)
 SHA = hashlib.sha256(DATA).hexdigest()
 

@@ -19,6 +19,8 @@ from tests.net.rights_world import SWITCH, standing
 from tests.net.test_rights_pages import Walk as PageWalk
 from tests.net.test_rights_walk import Walk
 
+pytestmark = pytest.mark.slow
+
 WRITES = {"/nodes/{name}/power", "/nodes/{name}/capture"}
 
 

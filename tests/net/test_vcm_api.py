@@ -26,6 +26,8 @@ from cod.vcm import settings
 from tests.net.apiserver import NOW, READER, Served, serving
 from tests.store import manager_world as world
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def ca(tmp_path: Path) -> Ca:

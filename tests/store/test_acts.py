@@ -38,6 +38,8 @@ from tests.store.busy_site import (
 )
 from tests.store.manager_world import OWNER, add_node, check_world, in_tx, planned, rest, run_pass
 
+pytestmark = pytest.mark.slow
+
 LATER = NOW + 1.0
 END = {
     "warned": ("active", 1, 1), "drains": ("ended", 1, 0), "expires": ("ended", 1, 0), "ends": ("ended", 1, 0),

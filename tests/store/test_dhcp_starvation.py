@@ -18,6 +18,8 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, blocks, conflicts, nodes
 
+pytestmark = pytest.mark.slow
+
 NOW = 1_000_000.0
 RETRIES = (0, 4, 12, 28)  # seconds at which PXE firmware asks before it gives up (PXE 2.1, section 2.2.3)
 SERVER = "10.77.0.1"

@@ -25,6 +25,8 @@ from tests.store.agentlab import hardware
 from tests.store.busy_site import calm, people, ruled, summary, want
 from tests.store.manager_world import OWNER, add_node, arrive, check_world, furnish, rest, run_pass
 
+pytestmark = pytest.mark.slow
+
 LEASE = 5000.0
 
 

@@ -24,6 +24,8 @@ from cod.web.resources.server import ConflictQuery
 from cod.web.resources.vclusters import RequestQuery, VclusterQuery
 from tests import portal_site
 
+pytestmark = pytest.mark.slow
+
 NOW = 1_800_000_000.0
 LISTS: dict[str, tuple[Callable[..., Listed[Any]], Any, Callable[[Any], Any]]] = {
     "nodes": (views.node_list, NodeQuery, lambda one: one.node.id),

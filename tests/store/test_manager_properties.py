@@ -32,6 +32,8 @@ from cod.store.scheduler import reclaims, requests, reservations, vclusters
 from tests.conftest import SUBNET
 from tests.store.manager_world import OWNER, add_node, arrive, check_world, furnish, planned, rest
 
+pytestmark = pytest.mark.slow
+
 POLICY = Policy(inertia=5.0, inertia_by_priority={9: 15.0}, reclaim_grace=20.0, drain_grace=20.0,
                 lease_warnings=(50.0,))
 ENERGY = Energy(manage=True, warm_low=1, warm_high=2, idle_time=10.0)

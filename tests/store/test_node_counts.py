@@ -25,6 +25,8 @@ from cod.store.scheduler import node_counts, reservations
 from tests.store.busy_site import build, calm, people, ruled, want
 from tests.store.manager_world import add_node, add_template, arrive, furnish, run_pass
 
+pytestmark = pytest.mark.slow
+
 NOW = 1000.0
 
 

@@ -23,6 +23,8 @@ from cod.store.scheduler import reclaims, requests, reservations, vclusters
 from tests.store.busy_site import answer, contended, grow, people, summary, want
 from tests.store.manager_world import OWNER, add_node, arrive, check_world, rest, run_pass
 
+pytestmark = pytest.mark.slow
+
 DUE = 120.0  # the reclaim's deadline
 
 

@@ -18,6 +18,8 @@ from cod.store.scheduler.row_digest import digest
 from tests.bench.pass_world import NOW, SITE, Size, fill
 from tests.store.manager_world import in_tx
 
+pytestmark = pytest.mark.slow
+
 SIZE = Size(200, 30)
 BY = node_counts.AssignedBy(*assigned_by(SITE.policy, NOW))
 ROWS = {"live": vclusters.live_rows(), "pending": request_rows.pending_rows(),

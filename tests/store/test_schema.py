@@ -21,6 +21,8 @@ from cod.store.engine import connect
 from cod.store.nodes import nodes
 from tests.mariadb import MariaDB
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=["sqlite", pytest.param("mariadb", marks=pytest.mark.mariadb)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:

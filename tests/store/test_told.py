@@ -24,6 +24,8 @@ from cod.store.scheduler import reclaims
 from tests.store.busy_site import answer, contended
 from tests.store.manager_world import OWNER, arrive, furnish, run_pass
 
+pytestmark = pytest.mark.slow
+
 
 def told(tx: Tx, since: int = 0) -> list[tuple[str, str | None, str | None]]:
     """(kind, group, vcluster) of the notices after that one, oldest first."""

@@ -18,6 +18,8 @@ from cod.store.images import templates
 from cod.store.people import people as rows
 from tests.mariadb import MariaDB
 
+pytestmark = pytest.mark.slow
+
 NOW = 1_000_000.0
 BEFORE = (
     "INSERT INTO users (id, name, full_name, email, created_at, disabled_at) VALUES "

@@ -21,6 +21,8 @@ from cod.wire.nmp import xml
 from cod.wire.nmp.frames import Message
 from tests.store import manager_world as world
 
+pytestmark = pytest.mark.slow
+
 NOW = 1_000_000.0
 
 

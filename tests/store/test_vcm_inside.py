@@ -25,6 +25,8 @@ from cod.store.notices import vcms as store
 from cod.store.people import audit
 from tests.store import manager_world as world
 
+pytestmark = pytest.mark.slow
+
 NOW = 1_000_000.0
 DOCUMENT = ('<template name="{name}"{cache}><image target="disk" url="http://10.0.0.9/a.zst" size="1000000" '
             f'sha256="{"ab" * 32}" compression="zstd"/>{{seed}}</template>')

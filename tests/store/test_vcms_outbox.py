@@ -22,6 +22,8 @@ from cod.store.scheduler import vclusters as vcluster_rows
 from tests.store import manager_world as world
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 NOW = 1_000_000.0
 TAKEN = "a newer connection has taken its place"
 ON_MARIADB = pytest.mark.parametrize("engine", [pytest.param("mariadb", marks=pytest.mark.mariadb)], indirect=True)

@@ -22,6 +22,8 @@ from cod.store.people import groups
 from cod.store.scheduler import requests, vclusters
 from tests.conftest import SUBNET
 
+pytestmark = pytest.mark.slow
+
 NOW = 1_000_000.0
 
 

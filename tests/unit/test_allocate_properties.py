@@ -21,6 +21,8 @@ from cod.policy.scheduler.plan import plan
 from cod.policy.scheduler.snapshot import Cache, Decision, FreeNodes, NodeKind, PendingRequest, Snapshot
 from tests.unit.policy_sites import NOW, POLICY, TEMPLATES, TYPES, carried_out, codes, granted, lot, shuffled, snapshots
 
+pytestmark = pytest.mark.slow
+
 Property = Callable[[Snapshot], None]
 
 # ---------------------------------------------------------------- what must hold

@@ -45,6 +45,8 @@ from tests.unit.policy_sites import (
 )
 from tests.unit.stream import Job, Stream, crowd
 
+pytestmark = pytest.mark.slow
+
 ONE, TWO, BIGS = kind(SMALL, 1), kind(SMALL, 2), kind(BIG, 1)
 PATIENT = replace(POLICY, hold_after=900.0, drain_grace=100.0)  # the wishes of the examples have waited long
 LATE = 990.0  # submitted ten seconds ago

@@ -21,6 +21,8 @@ from cod.security.ca import SERVER_NAME, BadAuthority, Ca, Issued, ends_at
 from cod.security.webcert import loaded, self_signed
 from cod.vcm import credentials
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime.now(UTC)
 
 

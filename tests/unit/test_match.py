@@ -21,6 +21,8 @@ from cod.policy.hardware.requirements import ELEMENTS
 from cod.wire import xmldoc
 from tests.nodes import REPORT
 
+pytestmark = pytest.mark.slow
+
 TYPE = canonical(REPORT, TypeRules(ignore=()))
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from argon2 import PasswordHasher
 
 from cod.security import passwords
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_password_matches_its_own_hash_alone() -> None:

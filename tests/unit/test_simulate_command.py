@@ -17,6 +17,8 @@ from cod.sim.results.plots import metric, of_sweep
 from cod.svg import Axis, Line, areas, lines
 from tests.unit.swf_lines import HEADER, line
 
+pytestmark = pytest.mark.slow
+
 SMALL = """
 days = 0.5
 [policy]
