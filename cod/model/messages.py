@@ -38,7 +38,7 @@ class DhcpClient:
     """What the DHCP flow needs to know of the node that owns a MAC: columns of `nodes`, and its vcluster's name.
 
     sent_to_disk  what was served of late was its disk, and is what it would be served now; looked up only for messages
-                  that this decides (`policy.nodes.boot.may_go_on`)
+                  that this decides (`policy.nodes.boot.may_be_next_option`)
     """
 
     id: int

@@ -38,8 +38,8 @@ def decide(
 @pytest.mark.parametrize("stage", PXE)
 def test_strangers_that_ask_to_network_boot_are_discovered_if_the_site_wants_it(stage: str) -> None:
     assert decide(None, stage) == boot.Verdict("boot", "a machine never seen before", new=True)
-    assert decide(None, stage, unknown="known-only").pool == "none"
-    assert decide(None, stage, kind="REQUEST").pool == "none"
+    assert decide(None, stage, unknown="known-only").binding == "none"
+    assert decide(None, stage, kind="REQUEST").binding == "none"
 
 
 @pytest.mark.parametrize("arch", [6, 10, 11, 15, 18, 19, 20, 27, 99])
@@ -50,7 +50,7 @@ def test_a_machine_without_a_loader_of_its_own_gets_none_of_anothers(state: str 
     query = DhcpQuery("DISCOVER", MAC, 2, "lab", stage, arch=arch)
     known = None if state is None else client(state, SERVED)
     verdict = boot.decide(query, known, 1, Policy(unknown="discover"), SERVED + 300)
-    assert (verdict.pool, verdict.event, verdict.new, verdict.listed) == ("none", None, False, True)
+    assert (verdict.binding, verdict.event, verdict.new, verdict.listed) == ("none", None, False, True)
     assert f"(architecture {arch})" in verdict.why
 
 
@@ -70,19 +70,19 @@ def test_architectures_have_their_names() -> None:
 
 
 def test_foreign_systems_and_retired_machines_meet_silence() -> None:
-    assert decide(None, "os").pool == "none"
-    assert all(decide("retired", stage).pool == "none" for stage in (*PXE, "os", "trampoline"))
+    assert decide(None, "os").binding == "none"
+    assert all(decide("retired", stage).binding == "none" for stage in (*PXE, "os", "trampoline"))
 
 
 @pytest.mark.parametrize("state", sorted(set(NodeState) - {"retired"}))
 def test_the_trampoline_always_has_its_address(state: str) -> None:
-    assert decide(state, "trampoline", after=500).pool == "boot"
+    assert decide(state, "trampoline", after=500).binding == "boot"
     assert decide(state, "trampoline").event is None
 
 
 @pytest.mark.parametrize("state", sorted(NodeState))
 def test_systems_are_answered_where_a_vcluster_runs(state: str) -> None:
-    assert decide(state, "os").pool == ("vcluster" if state in ("boot", "active") else "none")
+    assert decide(state, "os").binding == ("vcluster" if state in ("boot", "active") else "none")
 
 
 @pytest.mark.parametrize(("state", "kind", "after", "attempts", "event"), [
@@ -97,7 +97,7 @@ def test_a_system_that_starts_in_place_of_the_trampoline_is_noticed(
 ) -> None:
     machine = replace(client(state), since=SERVED, attempts=attempts)
     verdict = boot.decide(DhcpQuery(kind, MAC, 2, "lab", "os"), machine, 1, Policy(), SERVED + after)
-    assert (verdict.pool, verdict.event) == ("none", event)
+    assert (verdict.binding, verdict.event) == ("none", event)
 
 
 @pytest.mark.parametrize("stage", PXE)
@@ -111,7 +111,7 @@ def test_a_reset_is_noticed_once(state: str, stage: str) -> None:
 @pytest.mark.parametrize("state", ["new", "registering", "trampoline", "quarantined"])
 def test_where_the_trampoline_is_expected_asking_is_no_news(state: str) -> None:
     verdict = decide(state)
-    assert (verdict.pool, verdict.event) == ("boot", None)
+    assert (verdict.binding, verdict.event) == ("boot", None)
 
 
 @pytest.mark.parametrize(("stage", "after", "xid", "mac", "pool", "event"), [
@@ -134,7 +134,7 @@ def test_when_a_boot_has_failed(
     stage: str, after: float | None, xid: int, mac: str, pool: str, event: NodeEvent | None
 ) -> None:
     verdict = decide("boot", stage, after=after, xid=xid, mac=mac)
-    assert (verdict.pool, verdict.event) == (pool, event), verdict.why
+    assert (verdict.binding, verdict.event) == (pool, event), verdict.why
 
 
 @pytest.mark.parametrize("mac", [MAC, SECOND])
@@ -145,13 +145,13 @@ def test_uefi_goes_through_all_its_options_to_the_disk(stage: str, arch: int, ma
     for state in ("boot", "active"):
         for after in (0.0, 1.0, 10.0, 119.0):
             verdict = decide(state, stage, after=after, arch=arch, mac=mac)
-            assert (verdict.pool, verdict.event) == ("boot", None), verdict.why
+            assert (verdict.binding, verdict.event) == ("boot", None), verdict.why
             name = boot.bootfile(query, client(state, SERVED, to_disk=True), SUBNET, SITE, SERVED + after)
-            assert str(name).endswith(boot.NOWHERE)
+            assert str(name).endswith(boot.NO_SUCH_FILE)
     late = decide("boot", stage, after=121.0, arch=arch, mac=mac)
     assert late.event is NodeEvent.BOOT_FAILED
     name = boot.bootfile(query, client("boot", SERVED, to_disk=True), SUBNET, SITE, SERVED + 121)
-    assert not str(name).endswith(boot.NOWHERE)
+    assert not str(name).endswith(boot.NO_SUCH_FILE)
 
 
 def test_a_patient_site_gives_firmware_more_time() -> None:
@@ -166,13 +166,14 @@ def test_a_diskless_system_has_no_next_option() -> None:
     for stage, arch in (("firmware", 7), ("ipxe", 7), ("httpclient", 16)):
         assert decide("boot", stage, after=10.0, arch=arch, to_disk=False).event is NodeEvent.BOOT_FAILED
         query = DhcpQuery("DISCOVER", MAC, 2, "lab", stage, arch=arch)
-        assert not str(boot.bootfile(query, client("active", SERVED), SUBNET, SITE, SERVED + 9)).endswith(boot.NOWHERE)
+        name = boot.bootfile(query, client("active", SERVED), SUBNET, SITE, SERVED + 9)
+        assert not str(name).endswith(boot.NO_SUCH_FILE)
 
 
 def test_an_active_node_that_asks_boots_again() -> None:
     for after in (None, 0.5, 30.0, 1e6):
         verdict = decide("active", after=after)
-        assert (verdict.pool, verdict.event) == ("boot", None)
+        assert (verdict.binding, verdict.event) == ("boot", None)
     assert decide("active", "httpclient", after=10.0).event is None
 
 

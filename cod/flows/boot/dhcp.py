@@ -63,25 +63,25 @@ def answer(
     clients = dhcp_batch.clients(tx, macs)
     batch = _Batch(tx, site, now, Subnets(site.subnets), clients, BindingBatch(tx, macs), newcomers, {})
     asked = [(query, batch.subnets.of(query)) for query in queries]
-    _look_ahead(batch, asked)
+    _read_ahead(batch, asked)
     answers = [_answer(batch, query, net) if net else None for query, net in asked]
     batch.bindings.write()
     if batch.heard:
-        dhcp_batch.heard(tx, list(batch.heard.values()))
+        dhcp_batch.write_locations(tx, list(batch.heard.values()))
     return answers
 
 
-def _look_ahead(batch: _Batch, asked: list[tuple[DhcpQuery, Net | None]]) -> None:
+def _read_ahead(batch: _Batch, asked: list[tuple[DhcpQuery, Net | None]]) -> None:
     """Read at once the addresses that the batch's new clients may get."""
     ahead: set[int] = set()
     for query, net in asked:
         if net and query.kind == "DISCOVER" and query.stage != "os" \
                 and batch.bindings.get(query.mac, "boot", net.subnet.name) is None:
-            ahead.update(probes(query.mac, _pool(batch, net, batch.clients.get(query.mac)), FIRST_LOOK))
+            ahead.update(probes(query.mac, _boot_range(batch, net, batch.clients.get(query.mac)), FIRST_LOOK))
     batch.bindings.look(ahead)
 
 
-def _pool(batch: _Batch, net: Net, client: DhcpClient | None) -> range:
+def _boot_range(batch: _Batch, net: Net, client: DhcpClient | None) -> range:
     """Return the boot addresses that the client may get."""
     approved = client is not None and client.state not in (NodeState.NEW, NodeState.REGISTERING)
     return net.pool if approved else net.open(batch.site.policy.approved_share)
@@ -89,18 +89,19 @@ def _pool(batch: _Batch, net: Net, client: DhcpClient | None) -> range:
 
 def _free(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient | None) -> int | None:
     """Return an address that the client may be lent now; None where the pool is empty."""
-    pool, keeps = _pool(batch, net, client), 0.0 if client is not None and client.state != NodeState.NEW else GIVES_WAY
+    pool = _boot_range(batch, net, client)
+    keeps = GIVES_WAY if client is None or client.state == NodeState.NEW else 0.0
     yielding = batch.now + batch.site.policy.boot_time - keeps
     return batch.bindings.free(query.mac, pool, net.avoid, batch.now, yielding)
 
 
 def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
-    client = _with_its_disk(batch, query, batch.clients.get(query.mac))
+    client = _with_sent_to_disk(batch, query, batch.clients.get(query.mac))
     held = batch.bindings.get(query.mac, "boot", net.subnet.name)
     verdict = boot.decide(query, client, held.xid if held else None, batch.site.policy, batch.now)
     if verdict.listed and query.kind == "DISCOVER":
-        _list_unfit(batch, query, net, verdict.why)
-    if verdict.new and _is_admitted(batch, query, net):
+        _record_unfit(batch, query, net, verdict.why)
+    if verdict.new and _make_room_for(batch, query, net):
         client = _enrol(batch, query, net)
     if client is None:
         return None
@@ -114,43 +115,44 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
         else:
             batch.heard.pop(client.id, None)  # of two relays that pass on one packet the last counts
     if verdict.event is not None:
-        client = _happened(batch, client, verdict.event, verdict.why)
-    if verdict.pool == "none":
+        client = _apply_event(batch, client, verdict.event, verdict.why)
+    if verdict.binding == "none":
         # Its system may hold on to an address of ours; or it is another server's client.
         if query.kind != "REQUEST" or not net.owns(ipv4(query.requested or query.ciaddr)):
             return None
         if query.server_id is not None and query.server_id not in batch.subnets.servers:
             return None
-        return _refuse(batch, query, net, None)
-    row = held if verdict.pool == "boot" else batch.bindings.get(query.mac, "vcluster", net.subnet.name)
+        return _nak(batch, query, net, None)
+    row = held if verdict.binding == "boot" else batch.bindings.get(query.mac, "vcluster", net.subnet.name)
     if row is not None and row.kind == "boot" and row.address not in net.pool:
         row = None  # the pool has been moved since
-    return _ANSWERS[query.kind](batch, query, net, client, row, verdict.pool)
+    if row is None and verdict.binding == "vcluster" and query.kind == "DISCOVER":
+        return None  # nothing is reserved for its system
+    return _ANSWERS[query.kind](batch, query, net, client, row)
 
 
 # ---------------------------------------------------------------- the five messages
 
 
 def _discover(
-    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None, pool: str
+    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None
 ) -> DhcpAnswer | None:
-    if pool == "vcluster":
-        return _say(batch, "OFFER", query, net, client, row) if row else None
     until = batch.now + OFFER_TIME
-    if row is not None and row.expires_at >= until:
-        return _say(batch, "OFFER", query, net, client, row)  # nothing to write: it is kept for longer already
+    if row is not None and (row.kind == "vcluster" or row.expires_at >= until):
+        return _lend(batch, "OFFER", query, net, client, row)  # nothing to write: it is kept for longer already
     address = row.address if row else _free(batch, query, net, client)
     if address is None:
-        _exhausted(batch, query, net, client)
+        _record_exhausted(batch, query, net, client)
         return None
     xid = row.xid if row else 0  # of the last exchange that was completed; see policy.boot
-    row = Binding(address, query.mac, "boot", client.id, net.subnet.name, None, "offered", until, None, xid)
+    row = Binding(address, query.mac, "boot", client.id, net.subnet.name, hostname=None, state="offered",
+                  expires_at=until, client_id=None, xid=xid)
     batch.bindings.put(row)
-    return _say(batch, "OFFER", query, net, client, row)
+    return _lend(batch, "OFFER", query, net, client, row)
 
 
 def _request(
-    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None, _pool: str
+    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None
 ) -> DhcpAnswer | None:
     if query.server_id is not None and query.server_id not in batch.subnets.servers:
         if row is not None and row.state == "offered":
@@ -158,21 +160,21 @@ def _request(
         return None
     wanted = ipv4(query.requested or query.ciaddr)
     if row is None or row.address != wanted:
-        return _refuse(batch, query, net, row)
+        return _nak(batch, query, net, row)
     client_id = query.client_id.hex()[:160] if query.client_id else None
     if row.kind == "boot":
         until = batch.now + batch.site.policy.boot_time
-        batch.bindings.put(Binding(row.address, row.mac, "boot", client.id, row.subnet, None, "bound", until,
-                                   client_id, query.xid))
+        batch.bindings.put(Binding(row.address, row.mac, "boot", client.id, row.subnet, hostname=None, state="bound",
+                                   expires_at=until, client_id=client_id, xid=query.xid))
     elif row.state != "bound" or row.client_id != client_id:
         batch.bindings.put(replace(row, state="bound", client_id=client_id, xid=query.xid))
     if row.kind == "vcluster" and client.state == NodeState.BOOT:
-        _booted(batch, client)
-    return _say(batch, "ACK", query, net, client, row)
+        _note_booted(batch, client)
+    return _lend(batch, "ACK", query, net, client, row)
 
 
 def _decline(
-    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None, _pool: str
+    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None
 ) -> None:
     """RFC 2131 §4.3.3: somebody else uses the address. It is set aside, and the client gets another when it asks."""
     if row is None or query.requested != dotted(row.address):
@@ -182,7 +184,8 @@ def _decline(
         conflicts.add(batch.tx, "declined", about, batch.now, subnet=net.subnet.name, address=row.address,
                       mac=query.mac)
     until = batch.now + (DOUBTED_FOR if client.state == NodeState.NEW else DECLINED_FOR)
-    batch.bindings.put(Binding(row.address, None, row.kind, None, row.subnet, None, "declined", until))
+    batch.bindings.put(Binding(row.address, None, row.kind, None, row.subnet, hostname=None, state="declined",
+                               expires_at=until))
     if row.kind == "vcluster":
         batch.bindings.write()
         node = nodes.get(batch.tx, client.id)
@@ -197,7 +200,7 @@ def _decline(
 
 
 def _release(
-    batch: _Batch, query: DhcpQuery, _net_: Net, _client: DhcpClient, row: Binding | None, _pool: str
+    batch: _Batch, query: DhcpQuery, _net: Net, _client: DhcpClient, row: Binding | None
 ) -> None:
     """RFC 2131 §4.3.4. A boot address is free at once, and still its old client's first choice."""
     if row is None or query.ciaddr != dotted(row.address):
@@ -209,15 +212,15 @@ def _release(
 
 
 def _inform(
-    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None, _pool: str
+    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None
 ) -> DhcpAnswer | None:
     """RFC 2131 §4.3.5: options without an address, for a client that has one of ours."""
     if row is None or query.ciaddr != dotted(row.address):
         return None
-    return replace(_say(batch, "ACK", query, net, client, row), yiaddr="0.0.0.0", lease_time=None)
+    return replace(_lend(batch, "ACK", query, net, client, row), yiaddr="0.0.0.0", lease_time=None)
 
 
-_Answer = Callable[[_Batch, DhcpQuery, Net, DhcpClient, Binding | None, str], DhcpAnswer | None]
+_Answer = Callable[[_Batch, DhcpQuery, Net, DhcpClient, Binding | None], DhcpAnswer | None]
 _ANSWERS: dict[str, _Answer] = {
     "DISCOVER": _discover, "REQUEST": _request, "DECLINE": _decline, "RELEASE": _release, "INFORM": _inform}
 
@@ -225,7 +228,7 @@ _ANSWERS: dict[str, _Answer] = {
 # ---------------------------------------------------------------- what is said
 
 
-def _say(
+def _lend(
     batch: _Batch, kind: str, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding
 ) -> DhcpAnswer:
     policy, subnet = batch.site.policy, net.subnet
@@ -236,22 +239,22 @@ def _say(
                       boot.bootfile(query, client, subnet, batch.site, batch.now))
 
 
-def _refuse(batch: _Batch, query: DhcpQuery, net: Net, row: Binding | None) -> DhcpAnswer | None:
+def _nak(batch: _Batch, query: DhcpQuery, net: Net, row: Binding | None) -> DhcpAnswer | None:
     wanted = query.requested or query.ciaddr
     if row is None and query.server_id not in batch.subnets.servers and not net.owns(ipv4(wanted)):
         return None
     return DhcpAnswer("NAK", "0.0.0.0", net.subnet.name, reason=f"{wanted} is not yours")
 
 
-def _exhausted(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient | None) -> None:
-    name, pool = net.subnet.name, _pool(batch, net, client)
+def _record_exhausted(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient | None) -> None:
+    name, pool = net.subnet.name, _boot_range(batch, net, client)
     if not conflicts.seen_since(batch.tx, "exhausted", batch.now - AGAIN, subnet=name):
         part = "" if pool == net.pool else f" for machines that are not approved, {len(pool)} of its"
         about = f"the boot pool of subnet {name}{part} ({len(net.pool)} addresses) is empty"
         conflicts.add(batch.tx, "exhausted", about, batch.now, subnet=name, mac=query.mac)
 
 
-def _list_unfit(batch: _Batch, query: DhcpQuery, net: Net, why: str) -> None:
+def _record_unfit(batch: _Batch, query: DhcpQuery, net: Net, why: str) -> None:
     """Tell the administrator of a machine that COD has no loader for: a conflict once a day, a notice of the first.
 
     Made-up machines cannot fill the database: there is a limit for all together.
@@ -269,26 +272,30 @@ def _list_unfit(batch: _Batch, query: DhcpQuery, net: Net, why: str) -> None:
 # ---------------------------------------------------------------- what it means for the node
 
 
-def _with_its_disk(batch: _Batch, query: DhcpQuery, client: DhcpClient | None) -> DhcpClient | None:
+def _with_sent_to_disk(batch: _Batch, query: DhcpQuery, client: DhcpClient | None) -> DhcpClient | None:
     """Look up whether the disk is what the client was served, where the answer depends on it. Nothing of a diskless
     system leads back to the firmware; and a node that waits to be captured needs its boot script."""
-    if client is None or client.template_id is None or not boot.may_go_on(query, client, batch.site.policy, batch.now):
+    if client is None or client.template_id is None:
+        return client
+    if not boot.may_be_next_option(query, client, batch.site.policy, batch.now):
         return client
     row = templates.get(batch.tx, client.template_id)
     local = row is not None and template.parse(row.document).diskless is None
     return replace(client, sent_to_disk=local and not captures.is_wanted(batch.tx, client.id))
 
 
-def _is_admitted(batch: _Batch, query: DhcpQuery, net: Net) -> bool:
-    """Return whether a machine never seen before may become a node now; if not, it leaves no row."""
+def _make_room_for(batch: _Batch, query: DhcpQuery, net: Net) -> bool:
+    """Make room for a machine never seen before: one that never reported may give way to it. Return whether there is
+    room; where there is none, the machine leaves no row, and the administrator is told."""
     policy, name = batch.site.policy, net.subnet.name
     if not batch.newcomers.admits(query, name, policy, batch.now):
-        _limited(batch, net, f"more than {policy.new_rate:g} a second asked to network-boot for longer than usual "
-                             f"(policy.new_rate, new_burst). If nobody switched that many on, a machine there invents "
-                             f"MAC addresses. True ones are registered when they ask again")
+        _record_limited(
+            batch, net, f"more than {policy.new_rate:g} a second asked to network-boot for longer than usual "
+            f"(policy.new_rate, new_burst). If nobody switched that many on, a machine there invents MAC addresses. "
+            f"True ones are registered when they ask again")
         return False
     if _free(batch, query, net, None) is None:
-        _exhausted(batch, query, net, None)
+        _record_exhausted(batch, query, net, None)
         batch.newcomers.refuse(query.mac, batch.now)
         return False
     if nodes.unapproved(batch.tx) < policy.new_machines:
@@ -299,13 +306,14 @@ def _is_admitted(batch: _Batch, query: DhcpQuery, net: Net) -> bool:
             batch.bindings.lost(bindings.of_node(batch.tx, node_id))
             nodes.forget(batch.tx, [node_id])
             return True
-    _limited(batch, net, f"{policy.new_machines} machines are not approved yet, which is the limit "
-                         f"(policy.new_machines). Approve or retire those that wait, or raise the limit")
+    _record_limited(
+        batch, net, f"{policy.new_machines} machines are not approved yet, which is the limit (policy.new_machines). "
+        f"Approve or retire those that wait, or raise the limit")
     batch.newcomers.refuse(query.mac, batch.now)
     return False
 
 
-def _limited(batch: _Batch, net: Net, why: str) -> None:
+def _record_limited(batch: _Batch, net: Net, why: str) -> None:
     """Tell the administrators once that new machines are refused."""
     name = net.subnet.name
     if not conflicts.seen_since(batch.tx, "limited", batch.now - LIMITED_AGAIN, subnet=name):
@@ -346,7 +354,7 @@ def _client(batch: _Batch, mac: str, node: Node) -> DhcpClient:
     return client
 
 
-def _happened(batch: _Batch, client: DhcpClient, event: NodeEvent, why: str) -> DhcpClient:
+def _apply_event(batch: _Batch, client: DhcpClient, event: NodeEvent, why: str) -> DhcpClient:
     node = nodes.get(batch.tx, client.id)
     assert node is not None
     in_motion = NODE_RULES[NodeState(node.state)].kind == "motion"
@@ -354,7 +362,7 @@ def _happened(batch: _Batch, client: DhcpClient, event: NodeEvent, why: str) -> 
     return _moved(batch, transitions.apply(batch.tx, node, step, now=batch.now, actor="dhcp", policy=batch.site.policy))
 
 
-def _booted(batch: _Batch, client: DhcpClient) -> None:
+def _note_booted(batch: _Batch, client: DhcpClient) -> None:
     """Note that a node's own system has its address: the node is active, unless its template has a readiness check.
 
     That check decides then; the binding's state says that it is time to look.

@@ -24,10 +24,10 @@ progress or a retry. After it, a DISCOVER is
   even the same xid is new;
 - the same firmware at its next boot option, if it comes within `NEXT_OPTION` seconds from UEFI firmware that was sent
   to its disk. UEFI lists each NIC several times (the ROM's iPXE, PXE, HTTP), all before the disk, and the script's
-  "local disk" is an exit back to that list. Each of those options is sent to a file that does not exist (`NOWHERE`),
-  which makes the firmware go on at once; silence costs OVMF half a minute of retries. A machine that comes back this
-  early is sent to its disk once more, and its failure is noticed by the first DISCOVER after those seconds, or by the
-  deadline;
+  "local disk" is an exit back to that list. Each of those options is sent to a file that does not exist
+  (`NO_SUCH_FILE`), which makes the firmware go on at once; silence costs OVMF half a minute of retries. A machine that
+  comes back this early is sent to its disk once more, and its failure is noticed by the first DISCOVER after those
+  seconds, or by the deadline;
 - the same for BIOS firmware, if it comes from another NIC: BIOS lists a NIC once. It gets silence;
 - otherwise the machine coming back: the boot has failed.
 
@@ -58,7 +58,7 @@ from cod.states import OWN_SYSTEM, WORKING, NodeEvent, NodeState
 SETTLE = 2.0  # seconds after a served script in which a DISCOVER is a packet that was delayed
 MISSED = 30.0  # seconds (times the patience) in which the system that is to end may ask for an address once more
 REPEAT = 60.0  # seconds after which even a DISCOVER with a known xid is a new boot
-NOWHERE = "go-on-to-your-disk"  # no such file
+NO_SUCH_FILE = "go-on-to-your-disk"  # no such file
 NEXT_OPTION = 120.0  # seconds (times the site's patience) in which firmware goes through the rest of its boot options
 
 _FIRMWARE = frozenset({"firmware", "ipxe", "pxelinux", "httpclient"})  # stages that ask for something to load
@@ -69,13 +69,13 @@ _RESET = WORKING | {NodeState.OFF, NodeState.INACTIVE}
 class Verdict:
     """What to do with a client's message.
 
-    pool    'boot': an address for firmware or trampoline; 'vcluster': the one reserved for its system; 'none': silence
-    event   what the message tells about the node, if anything
-    new     the machine is unknown and becomes a node
-    listed  the administrator is told that the machine cannot be booted, and why
+    binding  'boot': an address for firmware or trampoline; 'vcluster': the one reserved for its system; 'none': silence
+    event    what the message tells about the node, if anything
+    new      the machine is unknown and becomes a node
+    listed   the administrator is told that the machine cannot be booted, and why
     """
 
-    pool: str
+    binding: str
     why: str
     event: NodeEvent | None = None
     new: bool = False
@@ -143,7 +143,7 @@ def _asks_again(query: DhcpQuery, client: DhcpClient, last_xid: int | None, poli
     if client.boot_served_at is None:
         return Verdict("boot", "on its way to its system")
     since = now - client.boot_served_at
-    if _goes_on(query, client, policy, now):
+    if _is_next_option(query, client, policy, now):
         return Verdict("boot", "its firmware's next boot option; nothing to load there sends it on to its disk")
     if query.mac != client.boot_mac and since < NEXT_OPTION * policy.patience:
         return Verdict("none", "its firmware's next boot option; silence sends it on to its disk")
@@ -154,15 +154,15 @@ def _asks_again(query: DhcpQuery, client: DhcpClient, last_xid: int | None, poli
     return Verdict("boot", f"it asked to boot again {since:.0f} s after its boot was served", NodeEvent.BOOT_FAILED)
 
 
-def may_go_on(query: DhcpQuery, client: DhcpClient, policy: Policy, now: float) -> bool:
+def may_be_next_option(query: DhcpQuery, client: DhcpClient, policy: Policy, now: float) -> bool:
     """Return whether this is UEFI firmware at its next boot option, if its last one sent it to its disk."""
     served = client.boot_served_at if client.state in OWN_SYSTEM else None
     by_uefi = query.stage in _FIRMWARE and (query.arch in architecture.UEFI or query.stage == "httpclient")
     return by_uefi and served is not None and now - served < NEXT_OPTION * policy.patience
 
 
-def _goes_on(query: DhcpQuery, client: DhcpClient | None, policy: Policy, now: float) -> bool:
-    return client is not None and client.sent_to_disk and may_go_on(query, client, policy, now)
+def _is_next_option(query: DhcpQuery, client: DhcpClient | None, policy: Policy, now: float) -> bool:
+    return client is not None and client.sent_to_disk and may_be_next_option(query, client, policy, now)
 
 
 def bootfile(query: DhcpQuery, client: DhcpClient | None, subnet: Subnet, site: Site, now: float) -> str | None:
@@ -171,10 +171,10 @@ def bootfile(query: DhcpQuery, client: DhcpClient | None, subnet: Subnet, site: 
     No machine of another architecture than those of `policy.nodes.architecture` comes this far.
     """
     base = f"http://{subnet.server}:{site.http_port}"
-    goes_on = _goes_on(query, client, site.policy, now)
+    goes_on = _is_next_option(query, client, site.policy, now)
     if query.stage == "ipxe":
-        return f"{base}/files/{NOWHERE}" if goes_on else f"{base}/boot/{query.mac}/script.ipxe"
-    loader = NOWHERE if goes_on else site.uefi_loader if query.arch in architecture.UEFI else site.bios_loader
+        return f"{base}/files/{NO_SUCH_FILE}" if goes_on else f"{base}/boot/{query.mac}/script.ipxe"
+    loader = NO_SUCH_FILE if goes_on else site.uefi_loader if query.arch in architecture.UEFI else site.bios_loader
     if query.stage == "httpclient":
         return f"{base}/files/{loader}"
     return loader if query.stage == "firmware" else None

@@ -52,10 +52,10 @@ def clients(tx: Tx, macs: Collection[str]) -> dict[str, DhcpClient]:
     return {row[0]: DhcpClient(*row[1:]) for row in tx.execute(_CLIENTS, {"macs": list(macs)}).all()}
 
 
-def heard(tx: Tx, heard_: Sequence[DhcpClient]) -> None:
+def write_locations(tx: Tx, heard: Sequence[DhcpClient]) -> None:
     """Write down through which relay, and from which switch port, those clients were heard now."""
     tx.execute(_HEARD, [{"node": client.id, "by": client.relay, "port": client.circuit, "switch": client.remote}
-                        for client in sorted(heard_, key=attrgetter("id"))])  # in one order: no deadlocks
+                        for client in sorted(heard, key=attrgetter("id"))])  # in one order: no deadlocks
 
 
 def probes(mac: str, pool: range, count: int) -> list[int]:
