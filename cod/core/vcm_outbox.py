@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from cod.model import Node, Reclaim, Request, Vcluster
+from cod.store import vcms
 from cod.store.engine import Tx
-from cod.store.notices import vcms
 from cod.store.scheduler import requests
 
 PREFIX = "vcm"

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from cod.flows.notices import certificates
+from cod.flows.vcms import certificates
 from cod.periodic import Periodic
 from cod.pool import Pool
 

@@ -23,8 +23,8 @@ from sqlalchemy import insert, select
 
 from cod.security.ca import Ca
 from cod.store import tables as t
+from cod.store import vcms
 from cod.store.engine import connect
-from cod.store.notices import vcms
 from tests.bench.arena import ROOT, Measure, python, write
 
 VCMS, PORT, ADDRESS = 5000, 18071, "127.0.0.1"

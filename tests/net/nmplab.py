@@ -9,8 +9,8 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from cod.flows.notices import vcms
 from cod.flows.scheduler import vclusters
+from cod.flows.vcms import vcms
 from cod.model import Site
 from cod.net.nmp.server import NmpServer
 from cod.pool import in_transaction

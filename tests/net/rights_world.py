@@ -16,8 +16,8 @@ from typing import Any
 
 from sqlalchemy import Engine, insert
 
-from cod.flows.notices import vcms
 from cod.flows.people import invitations, people, signin, sshkeys, tokens
+from cod.flows.vcms import vcms
 from cod.model import RequestTuple, Role, SignInRules, Site, Who
 from cod.policy.people.names import full
 from cod.pool import Pool, in_transaction

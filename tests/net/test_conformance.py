@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from cod.flows.notices import vcms
+from cod.flows.vcms import vcms
 from cod.model import Site, SiteRef
 from cod.net.nmp import tls
 from cod.net.nmp.server import NmpServer

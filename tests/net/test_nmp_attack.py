@@ -15,9 +15,9 @@ from sqlalchemy import Engine
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from cod.flows.notices import vcms
-from cod.flows.notices.vcms import Greeted
 from cod.flows.scheduler import vclusters
+from cod.flows.vcms import vcms
+from cod.flows.vcms.vcms import Greeted
 from cod.model import Owed, Refused, Site, SiteRef
 from cod.net.nmp import server as nmp
 from cod.net.nmp import tls
@@ -25,7 +25,7 @@ from cod.net.nmp.connection import GREETING, LINGER
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
 from cod.security.ca import Ca, Issued
-from cod.store.notices import vcms as store
+from cod.store import vcms as store
 from cod.wire.nmp import bodies as b
 from tests.net.nmplab import NOW, Client, enrolled, founded, port
 from tests.ports import free_port

@@ -8,8 +8,8 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from cod.flows.notices import vcms
-from cod.flows.notices.vcms import Greeted
+from cod.flows.vcms import vcms
+from cod.flows.vcms.vcms import Greeted
 from cod.model import Refused, Site
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml

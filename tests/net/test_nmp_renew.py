@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from sqlalchemy import Engine
 
-from cod.flows.notices import vcms
+from cod.flows.vcms import vcms
 from cod.model import Site, SiteRef
 from cod.net.nmp import tls as nmptls
 from cod.net.nmp.server import NmpServer

@@ -18,18 +18,18 @@ from twisted.internet.threads import blockingCallFromThread
 from twisted.python.threadpool import ThreadPool
 
 from cod.core import vcm_outbox
-from cod.flows.notices import vcms
 from cod.flows.people import groups
 from cod.flows.scheduler import requests, vclusters
+from cod.flows.vcms import vcms
 from cod.model import Site, SiteRef
 from cod.net.nmp import connection, limits, tls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
 from cod.security.ca import Ca, Issued
 from cod.store import tables as t
+from cod.store import vcms as store
 from cod.store.engine import Tx
 from cod.store.nodes import nodes as node_rows
-from cod.store.notices import vcms as store
 from cod.store.scheduler import requests as request_rows
 from cod.store.scheduler import vclusters as vcluster_rows
 from cod.vcm.connect import over_tls

@@ -15,8 +15,8 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from cod.flows.notices import vcms
-from cod.flows.notices.vcms import Greeted
+from cod.flows.vcms import vcms
+from cod.flows.vcms.vcms import Greeted
 from cod.model import Owed, Refused, Site, SiteRef, Vcluster
 from cod.net.nmp import limits
 from cod.net.nmp.connection import BACKLOG, GREETING, LINGER, STALLED

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cod.flows.notices import vcms
+from cod.flows.vcms import vcms
 from cod.model import Refused, Site
 from cod.pool import Pool
 from cod.security.ca import Ca

@@ -16,8 +16,8 @@ from cryptography import x509
 
 from cod.cli.root import cod
 from cod.client import ApiError
-from cod.flows.notices import vcms
 from cod.flows.scheduler import vclusters
+from cod.flows.vcms import vcms
 from cod.model import Site
 from cod.pool import Pool
 from cod.security.ca import Ca, serial_text

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from sqlalchemy import Engine, update
 
 from cod.flows.agents import orders
-from cod.flows.notices import vcms
+from cod.flows.vcms import vcms
 from cod.model import Inviter, Site, SiteRef, ipv4
 from cod.net.nmp import tls as nmptls
 from cod.net.nmp.server import NmpServer

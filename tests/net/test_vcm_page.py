@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select
 
-from cod.flows.notices import vcms
 from cod.flows.scheduler import vclusters
+from cod.flows.vcms import vcms
 from cod.model import Site, SiteRef
 from cod.net.nmp import tls
 from cod.net.nmp.server import NmpServer

@@ -17,7 +17,7 @@ from sqlalchemy import select
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ConnectionRefusedError
 
-from cod.flows.notices import vcms
+from cod.flows.vcms import vcms
 from cod.model import Refused, Site, SiteRef, VcmView
 from cod.net.nmp.server import NmpServer
 from cod.net.nmp.session import VcmSession

@@ -18,8 +18,8 @@ from cod.flows.scheduler import vclusters
 from cod.model import Site
 from cod.pool import in_transaction
 from cod.store import tables as t
+from cod.store import vcms
 from cod.store.engine import Tx, connect
-from cod.store.notices import vcms
 from cod.store.scheduler import requests
 from tests.net.vcmlab import Lab, furnish
 

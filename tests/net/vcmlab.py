@@ -20,9 +20,9 @@ from twisted.internet.error import ConnectionAborted, ConnectionDone, Connection
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from cod.flows.notices import vcms
 from cod.flows.people import groups
 from cod.flows.scheduler import vclusters
+from cod.flows.vcms import vcms
 from cod.model import Site, SiteRef
 from cod.net.nmp.server import NmpServer
 from cod.net.nmp.session import VcmSession

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Engine, event, select
 
-from cod.flows.notices import certificates, vcms
 from cod.flows.scheduler import vclusters
+from cod.flows.vcms import certificates, vcms
 from cod.model import Refused, Site, Vcm
 from cod.policy.people.certificates import DAY, NEAR
 from cod.store import tables as t

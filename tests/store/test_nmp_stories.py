@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from cod.flows.notices import vcms
 from cod.flows.people import groups
 from cod.flows.scheduler import reclaims as reclaim_flows
 from cod.flows.scheduler import requests, vclusters
+from cod.flows.vcms import vcms
 from cod.model import Owed, Site
 from cod.store import tables as t
+from cod.store import vcms as store
 from cod.store.engine import Tx
-from cod.store.notices import vcms as store
 from cod.store.scheduler import reclaims
 from tests.store import manager_world as world
 

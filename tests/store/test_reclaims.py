@@ -16,9 +16,9 @@ from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import Reclaim, Refused, Site
 from cod.states import Disk
 from cod.store import tables as t
+from cod.store import vcms
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
-from cod.store.notices import vcms
 from cod.store.scheduler import reclaims, requests, reservations, vclusters
 from tests.store.busy_site import answer, contended, grow, people, summary, want
 from tests.store.manager_world import OWNER, add_node, arrive, check_world, rest, run_pass

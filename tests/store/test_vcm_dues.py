@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy import select
 
 from cod.flows.nodes import nodes as node_flows
-from cod.flows.notices import vcms
 from cod.flows.scheduler import requests, vclusters
+from cod.flows.vcms import vcms
 from cod.model import Owed, Site
 from cod.net.nmp import verbs
 from cod.store import tables as t
+from cod.store import vcms as store
 from cod.store.engine import Tx
-from cod.store.notices import vcms as store
 from cod.store.people import groups
 from cod.wire.nmp import xml
 from cod.wire.nmp.frames import Message

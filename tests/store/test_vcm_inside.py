@@ -12,16 +12,16 @@ from sqlalchemy import insert, select, update
 
 from cod.flows.agents import orders
 from cod.flows.nodes import nodes as node_flows
-from cod.flows.notices import vcms
 from cod.flows.scheduler import vclusters
+from cod.flows.vcms import vcms
 from cod.model import Inviter, Node, Refused, Site, dotted
 from cod.orders import Order
 from cod.policy.nodes import inner_vcm
 from cod.security.ca import Ca
 from cod.store import tables as t
+from cod.store import vcms as store
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, nodes
-from cod.store.notices import vcms as store
 from cod.store.people import audit
 from tests.store import manager_world as world
 

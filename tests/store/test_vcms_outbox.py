@@ -11,13 +11,13 @@ import pytest
 from sqlalchemy import Engine, func, select, update
 from twisted.internet.defer import Deferred
 
-from cod.flows.notices import vcms
 from cod.flows.scheduler import requests, vclusters
+from cod.flows.vcms import vcms
 from cod.model import Owed, Refused, Site, Vcm
 from cod.pool import Pool, in_transaction
 from cod.store import tables as t
+from cod.store import vcms as store
 from cod.store.engine import Tx
-from cod.store.notices import vcms as store
 from cod.store.scheduler import vclusters as vcluster_rows
 from tests.store import manager_world as world
 from tests.waiting import until

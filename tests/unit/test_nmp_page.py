@@ -10,11 +10,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from cod.flows.notices import vcms
+from cod.flows.vcms import vcms
 from cod.net.nmp import connection, limits, server, session
 from cod.policy.nodes import inner_vcm
 from cod.states import NodeState, RequestState, VclusterState
-from cod.store.notices import vcms as store
+from cod.store import vcms as store
 from cod.wire.nmp import frames, protocol, xml
 from cod.wire.nmp.frames import Decoder, encode
 from cod.wire.nmp.protocol import TRANSITIONS, VERBS, dot

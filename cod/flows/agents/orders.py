@@ -27,10 +27,10 @@ from cod.policy.nodes import capture, inner_vcm, lifecycle, prime, template
 from cod.policy.nodes.subnets import numbers
 from cod.policy.people import sshkeys as policy
 from cod.states import Disk, NodeEvent, NodeState
+from cod.store import vcms
 from cod.store.engine import Tx
 from cod.store.images import images, templates
 from cod.store.nodes import captures, holding, sessions
-from cod.store.notices import vcms
 from cod.store.people import sshkeys
 from cod.store.scheduler import vclusters
 

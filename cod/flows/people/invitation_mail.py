@@ -5,7 +5,7 @@ that nobody makes the site's mail server a nuisance to others.
 from __future__ import annotations
 
 from cod.model import SignInRules, SlowDown, Who
-from cod.policy.people import ratelimit
+from cod.policy import rate_limit
 from cod.store import watermarks
 from cod.store.engine import Tx
 
@@ -22,7 +22,7 @@ def count(tx: Tx, *, who: Who, rules: SignInRules, now: float) -> None:
 
 def _count(tx: Tx, name: str, most: int, whose: str, now: float) -> None:
     before = watermarks.at(tx, name)
-    after, wait = ratelimit.done_once(before, now, most, HOUR)
+    after, wait = rate_limit.done_once(before, now, most, HOUR)
     if wait:
         raise SlowDown(wait, f"{most} letters in an hour are all that {whose} may have sent")
     if not watermarks.move(tx, name, before, after):

@@ -31,11 +31,10 @@ from cod.policy.hardware import match
 from cod.policy.people import names
 from cod.policy.scheduler import leases
 from cod.states import RequestState, VclusterState
-from cod.store import views
+from cod.store import vcms, views
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import nodes
-from cod.store.notices import vcms
 from cod.store.people import groups
 from cod.store.scheduler import node_counts, reclaims, requests, reservations, vclusters
 

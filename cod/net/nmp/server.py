@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import Factory
 from twisted.internet.task import deferLater
 
-from cod.flows.notices import vcms
+from cod.flows.vcms import vcms
 from cod.model import Effect, SiteRef
 from cod.net.nmp.limits import QuietLog, Quotas
 from cod.net.nmp.session import Shown, VcmSession

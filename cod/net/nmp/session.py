@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from twisted.python.failure import Failure
 
-from cod.flows.notices import certificates, vcms
+from cod.flows.vcms import certificates, vcms
 from cod.model import Effect, Owed, Refused, Result
 from cod.net.nmp import connection, verbs
 from cod.net.nmp.connection import NmpConnection

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from cod.flows import views
-from cod.flows.notices import vcms
-from cod.flows.notices.vcms import Picture, own_key, request_key
 from cod.flows.scheduler import reclaims, requests, vclusters
+from cod.flows.vcms import vcms
+from cod.flows.vcms.vcms import Picture, own_key, request_key
 from cod.model import Owed, RequestView, Result, Site
 from cod.model import Reclaim as ReclaimRow
 from cod.wire.nmp import bodies as b

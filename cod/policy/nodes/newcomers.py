@@ -1,7 +1,7 @@
 """Which machines never seen before are registered, when more ask than a site can have: a flood of invented MACs.
 
 A machine that is in the database is no newcomer and never comes here. For a newcomer there are three limits, each a
-rate with a burst (`policy.people.ratelimit`): of its subnet, of its relay or wire, and of its switch port where option
+rate with a burst (`policy.rate_limit`): of its subnet, of its relay or wire, and of its switch port where option
 82 names one. So a flood behind one port leaves the other ports alone, and one behind a relay the other relays.
 
 Behind one port nothing tells an invented MAC from a true one, except that a machine which gets no answer asks again
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from cod.model import DhcpQuery, Policy
-from cod.policy.people.ratelimit import done_once
+from cod.policy.rate_limit import done_once
 
 SUBNET, PORT = 4.0, 1 / 8  # limits of a subnet and of a switch port, in those of a relay
 KEPT = 0.2  # of each burst, for machines that ask again

@@ -12,8 +12,8 @@ from sqlalchemy import Select, exc, func, insert, select, update
 from cod.model import Refused, Subnet, Vcluster, ipv4
 from cod.states import NodeState, VclusterState
 from cod.store import tables as t
+from cod.store import vcms
 from cod.store.engine import Tx, new_id
-from cod.store.notices import vcms
 
 _v = t.vclusters.c
 _COLUMNS = [_v[f.name] for f in fields(Vcluster)]

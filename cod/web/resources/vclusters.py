@@ -9,9 +9,9 @@ from pydantic import Field
 
 from cod import model
 from cod.flows import views
-from cod.flows.notices import vcms
 from cod.flows.people.access import RequiredRight
 from cod.flows.scheduler import requests, vclusters
+from cod.flows.vcms import vcms
 from cod.model import Refused, Result, Right
 from cod.pool import Tx
 from cod.states import RequestState, VclusterState

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from cod.flows.notices import vcms
+from cod.flows.vcms import vcms
 from cod.model import Refused, VcmView
 from cod.pool import Tx
 from cod.security.ca import Issued

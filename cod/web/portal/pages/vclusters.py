@@ -8,10 +8,11 @@ from typing import Any
 
 from cod.flows import views
 from cod.flows.images import templates
-from cod.flows.notices import notices, vcms
+from cod.flows.notices import notices
 from cod.flows.people import groups, sshkeys
 from cod.flows.people.access import offered
 from cod.flows.scheduler import reclaims
+from cod.flows.vcms import vcms
 from cod.model import NodeView, ReclaimView, Right, Site, SshKey, Who
 from cod.model import Page as Part
 from cod.pool import Tx

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cod.policy.people.ratelimit import done_once
+from cod.policy.rate_limit import done_once
 
 HOUR = 3600.0
 

@@ -14,11 +14,10 @@ from cod.policy.nodes import inner_vcm, template
 from cod.policy.people import names
 from cod.policy.scheduler import preemption
 from cod.states import OWN_SYSTEM, NodeState, RequestState, VclusterState
-from cod.store import views
+from cod.store import vcms, views
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import nodes
-from cod.store.notices import vcms
 from cod.store.people import audit
 from cod.store.scheduler import reclaims, requests, vclusters
 
@@ -55,7 +54,7 @@ class Greeted:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A vcluster as its VCM sees it; `members` as in `store.notices.vcms.members`, `keys` of its requests by
+    """A vcluster as its VCM sees it; `members` as in `store.vcms.members`, `keys` of its requests by
     their ids, `would_do` for its open reclaims the host names of all that would do, by the reclaims' ids."""
 
     vcluster: Vcluster

@@ -6,9 +6,8 @@ from cod import notice_texts
 from cod.core import notices
 from cod.model import Refused
 from cod.policy.people import certificates as policy
-from cod.store import watermarks
+from cod.store import vcms, watermarks
 from cod.store.engine import Tx
-from cod.store.notices import vcms
 from cod.store.people import audit
 from cod.store.scheduler import vclusters
 
