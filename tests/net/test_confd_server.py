@@ -310,6 +310,16 @@ def test_heartbeats_are_answered_and_written(world: World, timed: Timed) -> None
     until(lambda: world.node(0).last_seen == NOW + 77)
 
 
+def test_short_heartbeats_are_written_before_anybody_takes_the_node_for_silent(world: World, timed: Timed) -> None:
+    """A warm node counts as lost after twelve heartbeats in which nothing was written."""
+    world.machine(0)
+    world.ready(0)
+    world.server.site.current = replace(world.site, policy=Policy(heartbeat=1.0))
+    world.server.clock = lambda: NOW + 3
+    timed.advance(3)
+    until(lambda: world.flow(sessions.silent, NOW + 1) == [])
+
+
 def test_the_newest_connection_wins(world: World, start: Callable[..., ConfdServer], timed: Timed) -> None:
     world.machine(0)
     first = world.ready(0)

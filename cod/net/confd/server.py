@@ -31,7 +31,7 @@ from cod.pool import NODES, Pool
 from cod.wire.confd.messages import Message
 
 POLL = 0.5  # seconds between looks for orders
-BATCH = 15.0  # seconds between writes of `last_seen`
+BATCH = 15.0  # seconds between writes of `last_seen`, or fewer: before anybody could take a node for silent
 BATCH_SIZE = 500  # nodes in one transaction
 MISSED = 3  # heartbeats
 
@@ -136,8 +136,9 @@ class ConfdServer(Service):
         self._polling: Deferred[Any] | None = None
         self._again = False
         self._ports: list[Any] = []
+        self._written_at = reactor.seconds()
         self._timers = [Timer(reactor, POLL, self.poll), Timer(reactor, 1.0, self._look_for_dead),
-                        Timer(reactor, BATCH, self._write_seen)]
+                        Timer(reactor, 1.0, self._write_seen_in_time)]
 
     # ------------------------------------------------------------ life
 
@@ -289,6 +290,13 @@ class ConfdServer(Service):
             self.poll()
 
     # ------------------------------------------------------------ signs of life
+
+    def _write_seen_in_time(self) -> Deferred[Any] | None:
+        now = self.reactor.seconds()
+        if now - self._written_at < min(BATCH, MISSED * self.site.current.policy.heartbeat):
+            return None
+        self._written_at = now
+        return self._write_seen()
 
     @inlineCallbacks
     def _write_seen(self) -> Generator[Deferred[Any], Any, None]:
