@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +10,12 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from cod.model import SiteRef
+from cod.model import SiteRef, Who
 from cod.pool import Pool
 from cod.security.ca import Ca
 from cod.web.events import Hub
 from cod.web.rate_limits import RateLimits
+from cod.web.routes import Call, Names
 from cod.web.signin.service import SignIn
 from cod.web.uploads.intake import Intake
 
@@ -55,3 +57,16 @@ class Context:
     signin: SignIn
     hub: Hub
     rate_limits: RateLimits
+
+    def call(
+        self, who: Who, names: Names, body: Any = None, query: Any = None, key: str | None = None, host: str = ""
+    ) -> Call[Any, Any, Any]:
+        """Return a checked question to a route, with what the route may want to know of this server.
+
+        key   the client's Idempotency-Key. Without one the flow still gets one, because a flow whose commit has an
+              unknown outcome is run again
+        host  by which a browser has reached this server
+        """
+        return Call(site=self.site.current, now=self.clock(), who=who, images=self.images, names=names, body=body,
+                    query=query, key=key or secrets.token_hex(16), webhook_key=self.webhook_key,
+                    authority=self.authority, consoles=self.consoles, host=host, fingerprint=self.fingerprint())

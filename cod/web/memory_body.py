@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -16,14 +15,13 @@ from cod.web import openapi
 from cod.web.calls import carry_out, checked, permit, reply
 from cod.web.changes import place
 from cod.web.conditions import CSV, TEXT, Conditions, Tagged, as_json, encoded, tags, wants_csv, wants_text
-from cod.web.context import Context
 from cod.web.errors import HttpProblem, unexpected
 from cod.web.events import EventStream
 from cod.web.models import NoQuery, Nothing
 from cod.web.openapi import PREFIX
 from cod.web.request import ApiRequest, Body
 from cod.web.resources.server import EventQuery
-from cod.web.routes import Call, Q, Route, named, number, unquoted
+from cod.web.routes import Q, Route, named, number, unquoted
 
 JSON_LIMIT = 2**20
 STRANGERS = 2**16  # bytes of a body of who has not signed in
@@ -119,8 +117,8 @@ class MemoryBody(Body):
         request, context = self.request, self.request.context
         permit(route, who)
         conditions = self._conditions(who)
-        ask = question(context, route, who, request.names, self.model(route),
-                       self.query(route.query or NoQuery), conditions.key)
+        ask = context.call(who, named(route.path, request.names), self.model(route), self.query(route.query or NoQuery),
+                           conditions.key)
         try:
             value = await carry_out(context, route, ask, conditions)
         finally:
@@ -201,16 +199,6 @@ class MemoryBody(Body):
         if twice := {name: "stands twice" for name in names if names.count(name) > 1}:
             raise HttpProblem(422, "invalid", "stands twice", next(iter(twice)), twice)
         return checked(query, dict(pairs))
-
-
-def question(
-    context: Context, route: Route, who: Who, names: dict[str, str], body: Any, query: Any = None,
-    key: str | None = None,
-) -> Call:
-    """Return the question of a program, or of a browser's script, to a route."""
-    return Call(context.site.current, context.clock(), who, context.images, named(route.path, names), body, query,
-                key or secrets.token_hex(16), context.webhook_key, context.authority, context.consoles,
-                fingerprint=context.fingerprint())
 
 
 def _too_large() -> HttpProblem:

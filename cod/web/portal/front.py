@@ -131,10 +131,7 @@ class Portal:
                       headers={"X-Live-Apart": str(values["apart"])})
 
     def _ask(self, asked: PageRequest, names: Names, body: Any = None, query: Any = None, key: str = "") -> Call:
-        context = self.context
-        return Call(context.site.current, context.clock(), asked.visit.who or NOBODY, context.images, names, body,
-                    query, key or secrets.token_hex(16), context.webhook_key, context.authority,
-                    context.consoles, asked.header("host") or "", context.fingerprint())
+        return self.context.call(asked.visit.who or NOBODY, names, body, query, key, asked.header("host") or "")
 
     def _context(self, asked: PageRequest, place: str, form: Form | None = None) -> dict[str, Any]:
         """Return what every template is given; see `web.portal`."""

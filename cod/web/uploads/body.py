@@ -16,10 +16,10 @@ from cod.pool import Tx
 from cod.web.calls import carry_out, checked, permit
 from cod.web.conditions import encoded
 from cod.web.errors import HttpProblem
-from cod.web.memory_body import MemoryBody, question
+from cod.web.memory_body import MemoryBody
 from cod.web.request import ApiRequest, Body
 from cod.web.resources.software import UploadReply
-from cod.web.routes import Route
+from cod.web.routes import Names, Route, named
 from cod.web.uploads import tus
 from cod.web.uploads.piece import Connection, Piece
 from cod.wire.tus import PIECE_TYPE
@@ -190,14 +190,14 @@ class PieceBody(FileBody):
         assert route.body is not None
         body = checked(route.body, tus.creation(self.request.getHeader) or {})
         check_size(self.request, body)
-        made = await carry_out(self.request.context, route, question(self.request.context, route, who, {}, body))
+        made = await carry_out(self.request.context, route, self.request.context.call(who, Names(), body))
         assert isinstance(made, Upload)
         return made
 
     async def _found(self, route: Route, who: Who) -> Upload:
         """Return the upload that goes on with this piece, which is no change of its own for the audit."""
         context = self.request.context
-        ask = question(context, route, who, self.request.names, None)
+        ask = context.call(who, named(route.path, self.request.names))
         flow: Callable[[Tx], Any] = partial(guarded, flow=route.call(ask), who=who, claims=route.claims(ask))
         found: Upload = await context.pool.read(flow)
         return found

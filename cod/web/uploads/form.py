@@ -12,7 +12,6 @@ from twisted.internet.defer import ensureDeferred
 from cod.model import Refused, Upload, Who
 from cod.web.calls import carry_out, checked, permit
 from cod.web.errors import HttpProblem
-from cod.web.memory_body import question
 from cod.web.portal import sessions
 from cod.web.portal.answers import Answer, PageRequest, check_host, redirect, same_origin
 from cod.web.portal.forms import Fields, Form
@@ -20,7 +19,7 @@ from cod.web.portal.front import Portal
 from cod.web.portal.links import url
 from cod.web.request import ApiRequest
 from cod.web.resources import ROUTES
-from cod.web.routes import find
+from cod.web.routes import Names, find
 from cod.web.uploads import tus
 from cod.web.uploads.body import FileBody, Flow, check_size
 from cod.web.uploads.piece import Piece
@@ -75,7 +74,7 @@ class FormBody(FileBody):
             "size": self._form.size, "plain": fields.get("plain") == "true",
             "raw": fields.get("raw") == "true"})
         check_size(request, body)
-        made = await carry_out(context, _ROUTE, question(context, _ROUTE, who, {}, body))
+        made = await carry_out(context, _ROUTE, context.call(who, Names(), body))
         assert isinstance(made, Upload)
         self.upload = made
         return await context.intake.begin(made, None, Flow(request))
