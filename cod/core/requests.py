@@ -6,11 +6,30 @@ from collections.abc import Sequence
 
 from cod import notice_texts
 from cod.core import notices, preemption, vcm_outbox
-from cod.model import Node, Request, RequestTuple
+from cod.model import AskedTuple, Node, Refused, Request, RequestTuple, TypeRules
+from cod.policy.hardware import match
 from cod.states import RequestState, VclusterState
 from cod.store.engine import Tx
+from cod.store.images import templates
 from cod.store.people import groups
 from cod.store.scheduler import requests, reservations, vclusters
+
+
+def checked(
+    tx: Tx, one: AskedTuple, field: str, attributes: str, template_id: int, group_id: int, rules: TypeRules | None
+) -> RequestTuple:
+    """Return the tuple of a request that is asked for so. Raises `Refused`, with the name of what is wrong.
+
+    field        what names in refusals begin with
+    attributes, template_id  for what `one` leaves out
+    rules        what makes the site's node types: what takes no part cannot be asked for
+    """
+    if one.count < 1:
+        raise Refused("invalid", "a request is for one node at least", f"{field}count")
+    match.check(one.attributes, rules, field=f"{field}attributes")
+    if one.template:
+        template_id = templates.usable(tx, one.template, group_id, f"{field}template").id
+    return RequestTuple(one.count, one.attributes or attributes, template_id)
 
 
 def replace(tx: Tx, node: Node, now: float) -> Request | None:

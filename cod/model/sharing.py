@@ -117,6 +117,20 @@ class RequestTuple:
 
 
 @dataclass(frozen=True, slots=True)
+class AskedTuple:
+    """A tuple as it is asked for. '' stands for what the vcluster was created with, or, in a request for a new one, for
+    what its first tuple asks for.
+
+    attributes  requirements (XML, schema/requires.rng)
+    template    'name' or 'name@revision'
+    """
+
+    count: int
+    attributes: str = ""
+    template: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Reclaim:
     """A row of `reclaims`: `count` nodes taken from a vcluster for a request; `given` of them are on their way."""
 

@@ -22,7 +22,7 @@ from cod.flows.scheduler import plan as flow
 from cod.flows.scheduler import reclaims as reclaim_flows
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import Energy, Node, Policy, Refused, Site
+from cod.model import AskedTuple, Energy, Node, Policy, Refused, Site
 from cod.states import Disk, NodeEvent, WrongEvent
 from cod.store import tables
 from cod.store.engine import Tx, connect
@@ -112,7 +112,7 @@ class World(RuleBasedStateMachine):
 
     @rule(name=NAMES, count=st.integers(1, 2), attributes=st.sampled_from(["", BIG]))
     def submit(self, name: str, count: int, attributes: str) -> None:
-        wanted = [request_flows.Asked(count), request_flows.Asked(1, attributes)]
+        wanted = [AskedTuple(count), AskedTuple(1, attributes)]
         self.do(request_flows.submit, vcluster=name, wanted=wanted)
 
     @rule(request=st.integers(1, 12))

@@ -13,7 +13,7 @@ from cod.flows.people import groups
 from cod.flows.scheduler import reclaims as reclaim_flows
 from cod.flows.scheduler import requests, vclusters
 from cod.flows.vcms import vcms
-from cod.model import Owed, Site
+from cod.model import AskedTuple, Owed, Site
 from cod.store import tables as t
 from cod.store import vcms as store
 from cod.store.engine import Tx
@@ -72,7 +72,7 @@ class Lab:
         return [said(row) for row in rows]
 
     def grow(self, count: int, now: float) -> None:
-        requests.submit(self.tx, vcluster="pool", wanted=[requests.Asked(count)], key=vcms.request_key(self.pool, "k"),
+        requests.submit(self.tx, vcluster="pool", wanted=[AskedTuple(count)], key=vcms.request_key(self.pool, "k"),
                         now=now)
         self.settle(now)
 

@@ -13,7 +13,7 @@ from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import reclaims as flow
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import Reclaim, Refused, Site
+from cod.model import AskedTuple, Reclaim, Refused, Site
 from cod.states import Disk
 from cod.store import tables as t
 from cod.store import vcms
@@ -413,6 +413,6 @@ def test_who_would_not_wait_is_rejected_and_takes_nothing(tx: Tx, quiet: Site) -
     assert run_pass(tx, quiet, 100.0) == ["tell requests why not"]
     assert requests.every(tx)[-1].state == "rejected"
     assert summary(tx)["winner"][0] == "ended"
-    asked = request_flows.submit(tx, vcluster="loser", wanted=[request_flows.Asked(1)], wait=False, now=101.0).value
+    asked = request_flows.submit(tx, vcluster="loser", wanted=[AskedTuple(1)], wait=False, now=101.0).value
     run_pass(tx, quiet, 102.0)
     assert requests.get(tx, asked.request.id).state == "rejected"  # type: ignore[union-attr]

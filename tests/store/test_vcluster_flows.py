@@ -13,8 +13,7 @@ from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import explain, plan
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as flows
-from cod.flows.scheduler.requests import Asked
-from cod.model import Effect, Refused, Result, Site
+from cod.model import AskedTuple, Effect, Refused, Result, Site
 from cod.policy.hardware.quantity import span
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -71,7 +70,7 @@ LARGE = '<requires><memory><mib min="64GiB"/></memory></requires>'
 
 def test_a_new_one_of_several_kinds_is_granted_whole_and_keeps_them_all(tx: Tx, site: Site) -> None:
     furnish(tx, 2)
-    also = [flows.Also(1), flows.Also(2, LARGE, "kept")]
+    also = [AskedTuple(1), AskedTuple(2, LARGE, "kept")]
     made = create(tx, site, size=1, also=also).value[0].vcluster
     assert (made.size, made.creation_size) == (4, 4), "all of them are below its floor"
     assert [(one.count, one.attributes) for one in requests.every(tx)[0].tuples] == [(1, ""), (1, ""), (2, LARGE)]
@@ -88,7 +87,7 @@ def test_a_new_one_of_several_kinds_is_granted_whole_and_keeps_them_all(tx: Tx, 
 
 def test_what_is_left_out_of_further_kinds_is_as_for_the_first(tx: Tx, site: Site) -> None:
     furnish(tx, 0)
-    create(tx, site, size=1, template="kept", attributes=LARGE, also=[flows.Also(3), flows.Also(1, "<requires/>")])
+    create(tx, site, size=1, template="kept", attributes=LARGE, also=[AskedTuple(3), AskedTuple(1, "<requires/>")])
     kept = number(tx, "kept")
     assert [(one.count, one.attributes, one.template_id) for one in requests.every(tx)[0].tuples] == [
         (1, LARGE, kept), (3, LARGE, kept), (1, "<requires/>", kept)]
@@ -102,7 +101,7 @@ def test_in_the_place_of_a_lost_node_comes_one_of_its_own_kind(
     furnish(tx, 2)
     for number in (50, 51):
         add_node(tx, number, mib=65536)
-    made = create(tx, site, size=1, also=[flows.Also(1, LARGE)]).value[0].vcluster
+    made = create(tx, site, size=1, also=[AskedTuple(1, LARGE)]).value[0].vcluster
     run_pass(tx, site, 2.0)
     arrive(tx, 3.0)
     assert members(tx, made.id) == ["node0", "node50"]
@@ -122,13 +121,13 @@ def test_in_the_place_of_a_lost_node_comes_one_of_its_own_kind(
 
 
 @pytest.mark.parametrize(("also", "code", "field"), [
-    (flows.Also(1, "<requires><memmory/></requires>"), "invalid", "also.1.attributes"),
-    (flows.Also(1, "", "nosuch"), "not_found", "also.1.template"),
-    (flows.Also(1, "", "other/theirs"), "not_found", "also.1.template"),
-    (flows.Also(62), "invalid", "size"),
+    (AskedTuple(1, "<requires><memmory/></requires>"), "invalid", "also.1.attributes"),
+    (AskedTuple(1, "", "nosuch"), "not_found", "also.1.template"),
+    (AskedTuple(1, "", "other/theirs"), "not_found", "also.1.template"),
+    (AskedTuple(62), "invalid", "size"),
 ])
 def test_a_kind_that_cannot_be_is_refused_and_nothing_is_stored(
-    tx: Tx, site: Site, also: flows.Also, code: str, field: str
+    tx: Tx, site: Site, also: AskedTuple, code: str, field: str
 ) -> None:
     furnish(tx, 0)
     theirs = add_template(tx, "theirs")
@@ -136,7 +135,7 @@ def test_a_kind_that_cannot_be_is_refused_and_nothing_is_stored(
     tx.execute(update(t.config_templates).where(t.config_templates.c.id == theirs).values(
         group_id=other, name="other/theirs"))
     with pytest.raises(Refused) as refused:
-        create(tx, site, size=1, also=[flows.Also(1), also])
+        create(tx, site, size=1, also=[AskedTuple(1), also])
     assert (refused.value.code, refused.value.field) == (code, field)
     assert requests.every(tx) == []
     assert vclusters.by_name(tx, "one") is None
@@ -432,7 +431,7 @@ def test_deleting_a_running_one(tx: Tx, site: Site) -> None:
 def test_submitting_tuples(tx: Tx, site: Site) -> None:
     furnish(tx, 4)
     one = running(tx, site, 1, attributes="<requires><memory/></requires>")
-    wanted = [Asked(1), Asked(2, "<requires/>", "kept@1")]
+    wanted = [AskedTuple(1), AskedTuple(2, "<requires/>", "kept@1")]
     done = request_flows.submit(tx, vcluster="one", wanted=wanted, key="k", now=4.0)
     view = done.value
     assert (view.vcluster, view.templates, done.effects) == ("one", ("debian@1", "kept@1"), (MANAGER,))
@@ -449,17 +448,18 @@ def test_a_key_that_another_vcluster_used_is_refused(tx: Tx, site: Site) -> None
     running(tx, site, 1)
     create(tx, site, "two", size=1)
     run_pass(tx, site, 5.0)
-    request_flows.submit(tx, vcluster="one", wanted=[Asked(1)], key="k", now=6.0)
+    request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(1)], key="k", now=6.0)
     with pytest.raises(Refused, match="that key was used before, for vcluster one"):
-        request_flows.submit(tx, vcluster="two", wanted=[Asked(1)], key="k", now=7.0)
+        request_flows.submit(tx, vcluster="two", wanted=[AskedTuple(1)], key="k", now=7.0)
 
 
 @pytest.mark.parametrize(("wanted", "sentence"), [
-    ([], "one node at least"), ([Asked(0)], "one node at least"), ([Asked(-1), Asked(3)], "one node at least"),
-    ([Asked(1, "<a/>")], "in an element requires"), ([Asked(1, "", "no")], "no template 'no'"),
-    ([Asked(40), Asked(23)], "addresses for 63 nodes; it has 1"),
+    ([], "one node at least"), ([AskedTuple(0)], "one node at least"),
+    ([AskedTuple(-1), AskedTuple(3)], "one node at least"),
+    ([AskedTuple(1, "<a/>")], "in an element requires"), ([AskedTuple(1, "", "no")], "no template 'no'"),
+    ([AskedTuple(40), AskedTuple(23)], "addresses for 63 nodes; it has 1"),
 ])
-def test_submit_refuses(tx: Tx, site: Site, wanted: list[Asked], sentence: str) -> None:
+def test_submit_refuses(tx: Tx, site: Site, wanted: list[AskedTuple], sentence: str) -> None:
     furnish(tx, 1)
     running(tx, site, 1)
     with pytest.raises(Refused, match=sentence):
@@ -470,7 +470,7 @@ def test_submit_refuses(tx: Tx, site: Site, wanted: list[Asked], sentence: str) 
 def test_withdrawing(tx: Tx, site: Site) -> None:
     furnish(tx, 1)
     running(tx, site, 1)
-    asked = request_flows.submit(tx, vcluster="one", wanted=[Asked(1)], now=4.0).value.request
+    asked = request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(1)], now=4.0).value.request
     done = request_flows.withdraw(tx, request_id=asked.id, reason="not needed", now=5.0)
     assert (done.value.request.state, done.value.request.reason) == ("withdrawn", "not needed")
     with pytest.raises(Refused, match="does not wait"):
@@ -484,10 +484,10 @@ def test_withdrawing(tx: Tx, site: Site) -> None:
 def test_submit_wants_an_active_vcluster(tx: Tx, site: Site) -> None:
     furnish(tx, 1)
     with pytest.raises(Refused, match="no vcluster 'one'"):
-        request_flows.submit(tx, vcluster="one", wanted=[Asked(1)], now=1.0)
+        request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(1)], now=1.0)
     create(tx, site)
     with pytest.raises(Refused, match="is pending, not active"):
-        request_flows.submit(tx, vcluster="one", wanted=[Asked(1)], now=1.0)
+        request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(1)], now=1.0)
 
 
 # ---------------------------------------------------------------- whose templates
@@ -509,10 +509,10 @@ def test_nodes_run_templates_of_their_own_group_and_of_the_site(tx: Tx, site: Si
     create(tx, site, "of-the-site", group="ours", template="debian@1", size=1)
     running(tx, site, 1, group="ours", template="own")
     with pytest.raises(Refused, match="no template 'theirs/other'") as refused:
-        request_flows.submit(tx, vcluster="one", wanted=[Asked(1), Asked(1, "", "theirs/other")], key=None, now=6.0)
+        request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(1), AskedTuple(1, "", "theirs/other")], now=6.0)
     assert refused.value.field == "tuples.1.template"
-    request_flows.submit(tx, vcluster="one", wanted=[Asked(1, "", "debian"), Asked(1, "", "own")], key=None, now=6.0)
-    asked = explain.Asked(count=1, group="ours", template="theirs/other")
+    request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(1, "", "debian"), AskedTuple(1, "", "own")], now=6.0)
+    asked = explain.HypotheticalRequest(count=1, group="ours", template="theirs/other")
     seen = plan.look(tx, site, 7.0)
     with pytest.raises(Refused, match="no template 'theirs/other'"):
         explain.match_(tx, asked=asked, scene=seen.scene, snapshot=seen.site, site=site, groups=None, now=7.0)

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import requests, vclusters
 from cod.flows.vcms import vcms
-from cod.model import Owed, Site
+from cod.model import AskedTuple, Owed, Site
 from cod.net.nmp import verbs
 from cod.store import tables as t
 from cod.store import vcms as store
@@ -56,7 +56,7 @@ def told(tx: Tx, pool: int, verb: str, *names: str) -> list[tuple[Any, ...]]:
 
 
 def ask(tx: Tx, key: str, count: int, site: Site, *, wait: bool = True) -> Any:
-    return requests.submit(tx, vcluster="pool", wanted=[requests.Asked(count)], key=vcms.request_key(1, key), wait=wait,
+    return requests.submit(tx, vcluster="pool", wanted=[AskedTuple(count)], key=vcms.request_key(1, key), wait=wait,
                            now=NOW).value
 
 

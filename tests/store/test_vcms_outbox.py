@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 
 from cod.flows.scheduler import requests, vclusters
 from cod.flows.vcms import vcms
-from cod.model import Owed, Refused, Site, Vcm
+from cod.model import AskedTuple, Owed, Refused, Site, Vcm
 from cod.pool import Pool, in_transaction
 from cod.store import tables as t
 from cod.store import vcms as store
@@ -72,7 +72,7 @@ def test_what_is_owed_stands_or_falls_with_its_cause(engine: Engine, site: Site)
     before = in_transaction(engine, known), in_transaction(engine, numbers)
 
     def half(tx: Tx) -> None:
-        requests.submit(tx, vcluster="pool", wanted=[requests.Asked(1)], now=NOW)
+        requests.submit(tx, vcluster="pool", wanted=[AskedTuple(1)], now=NOW)
         world.run_pass(tx, site, NOW)
         assert "grant" in [row.verb for row in store.owed(tx, {pool(tx): before[0].sequence})]
         raise KeyboardInterrupt
@@ -298,7 +298,7 @@ def test_requests_that_wait_are_limited_by_the_vcluster_s_addresses(tx: Tx, site
     with suppress(Refused):
         while made < 1000:
             key = vcms.request_key(pool(tx), f"k{made}")
-            requests.submit(tx, vcluster="pool", wanted=[requests.Asked(1)], key=key, now=NOW)
+            requests.submit(tx, vcluster="pool", wanted=[AskedTuple(1)], key=key, now=NOW)
             made += 1
     assert 50 < made < site.subnets[0].block_size
 
@@ -324,7 +324,7 @@ def test_a_grant_has_the_attributes_of_each_type_once(tx: Tx, site: Site) -> Non
 
 def test_how_far_disks_are_written_is_told_where_the_connection_is(tx: Tx, site: Site) -> None:
     furnished(tx, site)
-    requests.submit(tx, vcluster="pool", wanted=[requests.Asked(1)], now=NOW)
+    requests.submit(tx, vcluster="pool", wanted=[AskedTuple(1)], now=NOW)
     world.run_pass(tx, site, NOW)
     tx.execute(update(t.nodes).where(t.nodes.c.state == "prime").values(progress_done=40, progress_total=100))
     assert vcms.progress(tx, "cod1") == []  # it is away

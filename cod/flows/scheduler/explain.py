@@ -84,7 +84,7 @@ def _hidden(scene: PassRows, groups: Groups) -> set[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class HypotheticalRequest:
     """What somebody thinks of asking for. `template` '' stands for any.
 
     vcluster  for which; '': for a new one of `group`, which is to be called `name` ('': not said yet)
@@ -119,7 +119,7 @@ class Match:
 
 
 def match_(
-    tx: Tx, *, asked: Asked, scene: PassRows, snapshot: Snapshot, site: Site, groups: Groups, now: float
+    tx: Tx, *, asked: HypotheticalRequest, scene: PassRows, snapshot: Snapshot, site: Site, groups: Groups, now: float
 ) -> Match:
     """Return what the next pass would make of it, were it asked for now. Raises `Refused` where it could not be asked
     for."""
@@ -136,7 +136,7 @@ def match_(
     return Match(why, room, whatif.expected(why, now), helps, {} if holder else _faults(tx, asked, owner, site))
 
 
-def _faults(tx: Tx, asked: Asked, owner: Group, site: Site) -> dict[str, str]:
+def _faults(tx: Tx, asked: HypotheticalRequest, owner: Group, site: Site) -> dict[str, str]:
     """Return what is wrong with a new vcluster's name and lease, by field."""
 
     def name() -> None:
@@ -163,7 +163,8 @@ ANYTHING = '<template name="any"><image target="disk" name="any"/></template>'
 
 
 def _wish(
-    tx: Tx, asked: Asked, holder: Vcluster | None, owner: Group, template: Template | None, site: Site, now: float
+    tx: Tx, asked: HypotheticalRequest, holder: Vcluster | None, owner: Group, template: Template | None, site: Site,
+    now: float
 ) -> PendingRequest:
     wanted = RequestTuple(asked.count, asked.attributes, template.id if template else 0)
     many = len(site.subnets) > 1

@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from cod.core import requests as core_requests
-from cod.model import Effect, Refused, Request, RequestTuple, RequestView, Result, TypeRules, Vcluster
-from cod.policy.hardware import match
+from cod.model import AskedTuple, Effect, Refused, Request, RequestView, Result, TypeRules, Vcluster
 from cod.policy.scheduler import leases
 from cod.states import RequestState
 from cod.store import views
 from cod.store.engine import Tx
-from cod.store.images import templates
 from cod.store.people import groups
 from cod.store.scheduler import requests, vclusters
 
 MOST_TUPLES = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One tuple as it is asked for; '' stands for what the vcluster was created with.
-
-    attributes  requirements (XML, schema/requires.rng)
-    template    'name' or 'name@revision'
-    """
-
-    count: int
-    attributes: str = ""
-    template: str = ""
-
-
 def submit(
-    tx: Tx, *, vcluster: str, wanted: Sequence[Asked], spread: bool = False, wait: bool = True, key: str | None = None,
-    rules: TypeRules | None = None, now: float,
+    tx: Tx, *, vcluster: str, wanted: Sequence[AskedTuple], spread: bool = False, wait: bool = True,
+    key: str | None = None, rules: TypeRules | None = None, now: float,
 ) -> Result[RequestView]:
     """Ask for more nodes for an active vcluster: all of `wanted`, or nothing. The value is the request's view.
 
@@ -50,7 +34,8 @@ def submit(
         return Result(shown)
     check_size(wanted)
     holder = vclusters.active(tx, vcluster, lock=True)
-    tuples = [_tuple(tx, holder, one, f"tuples.{place}.", rules) for place, one in enumerate(wanted)]
+    tuples = [core_requests.checked(tx, one, f"tuples.{place}.", holder.attributes, holder.template_id, holder.group_id,
+                                    rules) for place, one in enumerate(wanted)]
     _check_room(tx, holder, sum(one.count for one in tuples))
     request = requests.add(tx, vcluster_id=holder.id, kind="grow", priority=groups.get(tx, holder.group_id).priority,
                            tuples=tuples, now=now, key=key, may_wait=wait, may_spread=spread)
@@ -78,16 +63,6 @@ def withdraw(tx: Tx, *, request_id: int, reason: str, now: float) -> Result[Requ
     if vcluster is not None:  # it does without the node that it lost
         vclusters.change(tx, vcluster, now, size=vcluster.size - 1)
     return Result(_shown(tx, request), (Effect("wake", "manager"),))
-
-
-def _tuple(tx: Tx, holder: Vcluster, one: Asked, place: str, rules: TypeRules | None) -> RequestTuple:
-    if one.count < 1:
-        raise Refused("invalid", "a request is for one node at least", f"{place}count")
-    match.check(one.attributes, rules, field=f"{place}attributes")
-    template_id = holder.template_id
-    if one.template:
-        template_id = templates.usable(tx, one.template, holder.group_id, f"{place}template").id
-    return RequestTuple(one.count, one.attributes or holder.attributes, template_id)
 
 
 def _check_room(tx: Tx, holder: Vcluster, count: int) -> None:

@@ -7,13 +7,13 @@ as `flows.views.vcluster` shows it: a view and its nodes' views.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from cod import notice_texts
 from cod.core import assignment, notices, preemption, transitions, vcm_outbox
 from cod.core import requests as core_requests
 from cod.model import (
+    AskedTuple,
     Effect,
     Node,
     NodeView,
@@ -22,8 +22,6 @@ from cod.model import (
     RequestTuple,
     Result,
     Site,
-    Template,
-    TypeRules,
     Vcluster,
     VclusterView,
 )
@@ -41,18 +39,8 @@ from cod.store.scheduler import node_counts, reclaims, requests, reservations, v
 _WAKE = (Effect("wake", "manager"),)
 
 
-@dataclass(frozen=True, slots=True)
-class Also:
-    """Nodes of a new vcluster that are of another kind than its first: other requirements (XML), another template; ''
-    for those of the first."""
-
-    count: int
-    attributes: str = ""
-    template: str = ""
-
-
 def create(
-    tx: Tx, *, name: str, size: int, template: str, group: str, attributes: str = "", also: Sequence[Also] = (),
+    tx: Tx, *, name: str, size: int, template: str, group: str, attributes: str = "", also: Sequence[AskedTuple] = (),
     lease: float | None = None, spread: bool = False, wait: bool = True, key: str | None = None, site: Site, now: float,
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
     """Return a new vcluster of `size` nodes and those in `also`, pending until the manager grants its request, all at
@@ -76,7 +64,7 @@ def create(
         raise Refused("conflict", f"there is a vcluster {name!r} already", "name")
     match.check(attributes, site.types)
     tuples = [RequestTuple(size, attributes, wanted.id),
-              *(_other(tx, one, f"also.{place}.", wanted, attributes, owner.id, site.types)
+              *(core_requests.checked(tx, one, f"also.{place}.", attributes, wanted.id, owner.id, site.types)
                 for place, one in enumerate(also))]
     vcluster = _with_block(
         tx, site, sum(one.count for one in tuples), name=name, group_id=owner.id, template_id=wanted.id,
@@ -230,14 +218,6 @@ def _repeated(tx: Tx, before: Request, name: str, site: Site) -> tuple[VclusterV
 
 
 # ---------------------------------------------------------------- checks
-
-
-def _other(
-    tx: Tx, one: Also, field: str, first: Template, attributes: str, group_id: int, rules: TypeRules
-) -> RequestTuple:
-    match.check(one.attributes, rules, field=f"{field}attributes")
-    template = templates.usable(tx, one.template, group_id, f"{field}template") if one.template else first
-    return RequestTuple(one.count, one.attributes or attributes, template.id)
 
 
 def _check_size(size: int, room: int) -> None:

@@ -11,7 +11,7 @@ from cod.flows import views
 from cod.flows.scheduler import reclaims, requests, vclusters
 from cod.flows.vcms import vcms
 from cod.flows.vcms.vcms import Picture, own_key, request_key
-from cod.model import Owed, RequestView, Result, Site
+from cod.model import AskedTuple, Owed, RequestView, Result, Site
 from cod.model import Reclaim as ReclaimRow
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
@@ -40,7 +40,7 @@ def flow(body: b.Body, peer: VcmPeer, site: Site, now: float) -> tuple[Flow, Cal
 
 def _request_nodes(body: b.RequestNodes, peer: VcmPeer, site: Site, now: float) -> Any:
     requests.check_size(body.wanted)  # before anything is looked up for them
-    wanted = [requests.Asked(one.count, one.requires, one.template) for one in body.wanted]
+    wanted = [AskedTuple(one.count, one.requires, one.template) for one in body.wanted]
     submit = partial(requests.submit, vcluster=peer.vcluster, wanted=wanted, spread=body.spread, wait=body.wait,
                      key=request_key(peer.id, body.key), rules=site.types, now=now)
     return submit, partial(_viewed, body.key)

@@ -219,14 +219,16 @@ def _explained(tx: Tx, *, request_id: int, site: Site, groups: frozenset[int] | 
                          now=now)
 
 
-def _matched(tx: Tx, *, asked: explain.Asked, site: Site, groups: frozenset[int] | None, now: float) -> explain.Match:
+def _matched(
+    tx: Tx, *, asked: explain.HypotheticalRequest, site: Site, groups: frozenset[int] | None, now: float
+) -> explain.Match:
     seen = plan.look(tx, site, now)
     return explain.match_(tx, asked=asked, scene=seen.scene, snapshot=seen.site, site=site, groups=groups, now=now)
 
 
-def _supposed(ask: Call[Names, MatchAsk]) -> explain.Asked:
+def _supposed(ask: Call[Names, MatchAsk]) -> explain.HypotheticalRequest:
     checked(ask.body.attributes, "requires", "attributes")
-    return explain.Asked(**ask.body.model_dump())
+    return explain.HypotheticalRequest(**ask.body.model_dump())
 
 
 def _asks(ask: Call[Names, MatchAsk]) -> list[RequiredRight]:

@@ -12,7 +12,7 @@ from cod.flows import views
 from cod.flows.people.access import RequiredRight
 from cod.flows.scheduler import requests, vclusters
 from cod.flows.vcms import vcms
-from cod.model import Refused, Result, Right
+from cod.model import AskedTuple, Refused, Result, Right
 from cod.pool import Tx
 from cod.states import RequestState, VclusterState
 from cod.web.models import REVISION, Body, DnsLabel, ListPage, OneOrSeveral, Paged, Reply, Seconds, TemplateName, Xml
@@ -192,7 +192,7 @@ def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
     checked(ask.body.attributes, "requires", "attributes")
     words = ask.body.model_dump(exclude={"also"})
     inside = words.pop("vcm_inside")
-    also = [vclusters.Also(each.count, checked(each.attributes, "requires", f"also.{place}.attributes"), each.template)
+    also = [AskedTuple(each.count, checked(each.attributes, "requires", f"also.{place}.attributes"), each.template)
             for place, each in enumerate(ask.body.also)]
     create: Flow[Result[_Shown]] = partial(
         vclusters.create, also=also, key=ask.key, site=ask.site, now=ask.now, **words)
@@ -212,7 +212,7 @@ def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
 
 def _nodes_wanted(ask: Call[Named, RequestSubmit]) -> Flow[Result[model.RequestView]]:
     wanted = [
-        requests.Asked(each.count, checked(each.attributes, "requires", f"tuples.{place}.attributes"), each.template)
+        AskedTuple(each.count, checked(each.attributes, "requires", f"tuples.{place}.attributes"), each.template)
         for place, each in enumerate(ask.body.tuples)]
     return partial(requests.submit, vcluster=ask.names.name, key=ask.key, now=ask.now, wanted=wanted,
                    spread=ask.body.spread, wait=ask.body.wait, rules=ask.site.types)
