@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import shutil
+import signal
 import sqlite3
 import subprocess
 from collections.abc import Callable, Generator, Iterator
@@ -43,7 +44,10 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave nothing behind when this process is killed: no server, no machine, no namespace."""
+    """Leave nothing behind when this process is killed: no server, no machine, no namespace. What a shell runs in the
+    background ignores SIGINT, and so would all that is started here; tests send it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_cleaner] = cleaner.start()
 
 

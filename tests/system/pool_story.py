@@ -144,7 +144,7 @@ def story(*, warm: int = 0, cache: bool = False) -> Iterator[Story]:
 
     cache  the execution image's disks are kept when nodes are given back
     """
-    machines = [LabNode(name, "bios", state=512, disks=(LabDisk(640 << 20),)) for name in MACHINES]
+    machines = [LabNode(name, "bios", memory=512, disks=(LabDisk(640 << 20),)) for name in MACHINES]
     with rack(machines, patience=3.0, policy=POLICY.format(warm=warm) + POWERLESS) as stand, annex(stand) as beside:
         _offer(stand, cache)
         for name in MACHINES:

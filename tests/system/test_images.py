@@ -97,7 +97,7 @@ def line(lab: str, node: str, boots: int = 1) -> dict[str, str]:
 
     def search() -> dict[str, str] | None:
         text = control.console(lab, node).read_bytes().decode(errors="replace")
-        hellos = [row.partition("hello: ")[2] for row in text.splitlines() if "hello: " in row]
+        hellos = [row.partition("hello: ")[2] for row in text.split("\n")[:-1] if "hello: " in row]  # whole lines
         words = [dict(word.split("=", 1) for word in hello.split() if "=" in word) for hello in hellos]
         return next((each for each in words if each.get("boots") == str(boots)), None)
 

@@ -32,7 +32,6 @@ stand.folder.mkdir()
 stand.__enter__()
 stand.serve()
 stand["m1"].on()
-signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell runs in the background ignores it
 print("ready", stand.namespace, flush=True)
 signal.pause()
 """

@@ -133,7 +133,7 @@ def adds_a_key(page: Page, key: str) -> None:
 
 def invites_a_member(page: Page) -> None:
     page.goto(f"{URL}/groups/physics")
-    opened(page, "Invite somebody")
+    opened(page, "Invite a person")
     press(page, "Create link")
     expect(page.get_by_text("/invitation#").first).to_be_visible()
 
@@ -213,7 +213,7 @@ def logs_in(page: Page, stand: Rack, key: Key) -> None:
 
 def extends_and_shrinks(page: Page) -> None:
     opened(page, "Extend the lease")
-    field(page, "How long from now").fill("5h")
+    field(page, "Length from now").fill("5h")
     press(page, "Extend")
     expect(page.get_by_text(re.compile("4 h 59 min|5 h")).first).to_be_visible()
     opened(page, "Resize")

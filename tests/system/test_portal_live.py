@@ -101,14 +101,14 @@ def test_forms_and_the_alarm_of_a_reclaim_come_without_a_reload(portal: Portal, 
     expect(page.get_by_text("Extend the lease")).to_have_count(0)
     in_transaction(engine, _granted)
     page.get_by_text("Extend the lease").click()
-    page.get_by_label("How long from now").fill("5 days")
+    page.get_by_label("Length from now").fill("5 days")
     page.locator("h1").click()
     columns = {"type_id": 1, "subnet": "", "attributes": "", "given": 0, "state": "open", "created_at": time.time()}
     in_transaction(engine, lambda tx: tx.execute(tables.reclaims.insert().values(
         vcluster_id=4, request_id=4, count=2, deadline=time.time() + 600, **columns)))
     in_transaction(engine, _told, "reclaimed")
     page.get_by_text("2 nodes will be reclaimed").wait_for()
-    assert page.get_by_label("How long from now").input_value() == "5 days", "what was typed stays"
+    assert page.get_by_label("Length from now").input_value() == "5 days", "what was typed stays"
 
 
 def test_seven_pages_of_one_browser_share_a_stream(portal: Portal, engine: Engine, page: Any) -> None:
