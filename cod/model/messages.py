@@ -53,6 +53,7 @@ class DhcpClient:
     remote: str | None = None
     since: float = 0.0
     attempts: int = 0
+    disk: str = ""
     sent_to_disk: bool = False
 
 

@@ -85,17 +85,18 @@ def test_systems_are_answered_where_a_vcluster_runs(state: str) -> None:
     assert decide(state, "os").binding == ("vcluster" if state in ("boot", "active") else "none")
 
 
-@pytest.mark.parametrize(("state", "kind", "after", "attempts", "event"), [
-    ("trampoline", "DISCOVER", 31.0, 0, NodeEvent.TIMED_OUT),
-    ("trampoline", "DISCOVER", 29.0, 0, None),  # the system that is to end may ask once more
-    ("trampoline", "REQUEST", 31.0, 0, None),
-    ("trampoline", "DISCOVER", 31.0, 1, None),  # it was power-cycled for it: now the deadline counts
-    ("registering", "DISCOVER", 31.0, 0, None),  # not COD's yet
+@pytest.mark.parametrize(("state", "kind", "after", "attempts", "disk", "event"), [
+    ("trampoline", "DISCOVER", 31.0, 0, "dirty", NodeEvent.TIMED_OUT),
+    ("trampoline", "DISCOVER", 29.0, 0, "dirty", None),  # the system that is to end may ask once more
+    ("trampoline", "REQUEST", 31.0, 0, "dirty", None),
+    ("trampoline", "DISCOVER", 31.0, 1, "dirty", None),  # it was power-cycled for it: now the deadline counts
+    ("trampoline", "DISCOVER", 31.0, 0, "clean", None),  # no system is on it: firmware of another kind asks
+    ("registering", "DISCOVER", 31.0, 0, "foreign", None),  # not COD's yet
 ])
 def test_a_system_that_starts_in_place_of_the_trampoline_is_noticed(
-    state: str, kind: str, after: float, attempts: int, event: NodeEvent | None
+    state: str, kind: str, after: float, attempts: int, disk: str, event: NodeEvent | None
 ) -> None:
-    machine = replace(client(state), since=SERVED, attempts=attempts)
+    machine = replace(client(state), since=SERVED, attempts=attempts, disk=disk)
     verdict = boot.decide(DhcpQuery(kind, MAC, 2, "lab", "os"), machine, 1, Policy(), SERVED + after)
     assert (verdict.binding, verdict.event) == ("none", event)
 

@@ -349,7 +349,7 @@ def _enrol(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpClient:
 
 def _client(batch: _Batch, mac: str, node: Node) -> DhcpClient:
     client = DhcpClient(node.id, node.name, node.state, node.boot_mac, node.boot_served_at, node.template_id,
-                        None, since=node.since, attempts=node.attempts)
+                        None, since=node.since, attempts=node.attempts, disk=node.disk)
     batch.clients[mac] = client
     return client
 

@@ -53,7 +53,7 @@ from cod.model import BootPlan, DhcpClient, DhcpQuery, Image, Policy, Refused, S
 from cod.policy.nodes import architecture
 from cod.policy.nodes.prime import boot_files
 from cod.policy.nodes.template import Configuration
-from cod.states import OWN_SYSTEM, WORKING, NodeEvent, NodeState
+from cod.states import OWN_SYSTEM, WORKING, Disk, NodeEvent, NodeState
 
 SETTLE = 2.0  # seconds after a served script in which a DISCOVER is a packet that was delayed
 MISSED = 30.0  # seconds (times the patience) in which the system that is to end may ask for an address once more
@@ -132,7 +132,9 @@ def _system(query: DhcpQuery, client: DhcpClient, policy: Policy, now: float) ->
     if client.state in OWN_SYSTEM:
         return Verdict("vcluster", "its vcluster's system")
     since = now - client.since
-    started = client.state == NodeState.TRAMPOLINE and query.kind == "DISCOVER" and since >= MISSED * policy.patience
+    expected = client.state == NodeState.TRAMPOLINE and since >= MISSED * policy.patience
+    # A clean disk starts no system: what asks then is firmware of another kind (iSCSI, remote management).
+    started = expected and query.kind == "DISCOVER" and client.disk != Disk.CLEAN
     if started and not client.attempts:  # once: only a power cycle helps, and after one the deadline is patient enough
         why = f"its disk's system started {since:.0f} s after it was to boot from the network: it missed that boot"
         return Verdict("none", why, NodeEvent.TIMED_OUT)

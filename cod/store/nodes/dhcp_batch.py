@@ -26,7 +26,7 @@ from cod.store.nodes import bindings
 _n, _b = t.nodes.c, t.bindings.c
 _CLIENTS: Select[Any] = (
     select(t.nics.c.mac, _n.id, _n.name, _n.state, _n.boot_mac, _n.boot_served_at, _n.template_id,
-           t.vclusters.c.name, _n.relay, _n.circuit, _n.remote, _n.since, _n.attempts)
+           t.vclusters.c.name, _n.relay, _n.circuit, _n.remote, _n.since, _n.attempts, _n.disk)
     .join_from(t.nics, t.nodes).outerjoin(t.vclusters, t.vclusters.c.id == _n.vcluster_id)
     .where(t.nics.c.mac.in_(bindparam("macs", expanding=True)))
 )
@@ -147,7 +147,7 @@ class BindingBatch:
         self._changed.add(row.address)
 
     def drop(self, row: Binding) -> None:
-        """Nothing is recorded at that address any more."""
+        """Forget what is recorded at that address."""
         self._unlink(row)
         self._at[row.address] = None
         self._changed.add(row.address)
