@@ -31,7 +31,7 @@ def set_up(level: str, form: str, part: str) -> None:
 
 
 def set_level(level: str) -> None:
-    """From now on, log `level` and worse ('debug', 'info', 'warning', 'error')."""
+    """Log `level` and worse from now on ('debug', 'info', 'warning', 'error')."""
     logging.getLogger().setLevel(level.upper())
     for chatty in ("alembic", "sqlalchemy"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

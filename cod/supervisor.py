@@ -49,7 +49,7 @@ class Supervisor:
         self._kill_at = 0.0
 
     def run(self) -> None:
-        """Until a signal says stop."""
+        """Run the parts until a signal says stop."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         while not self._stopping or any(part.pid for part in self._parts):
             now = time.monotonic()
@@ -118,7 +118,7 @@ class Supervisor:
 
 
 def die_with_supervisor() -> None:
-    """In a part: be killed when the supervisor is gone, even by kill -9."""
+    """Have this part killed when the supervisor is gone, even by kill -9."""
     parent = int(os.environ.get(PARENT, "0"))
     if parent:
         ctypes.CDLL(None, use_errno=True).prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG

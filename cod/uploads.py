@@ -98,7 +98,7 @@ class Sender:
     # ------------------------------------------------------------ sending
 
     def _send(self, upload: str, offset: int | None, file: BinaryIO, size: int) -> None:
-        """Until the server has it all and the upload has become an image."""
+        """Send the file until the server has it all and the upload has become an image."""
         failures = 0
         while offset is not None:
             before: int = offset

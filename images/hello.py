@@ -59,7 +59,7 @@ def files(hello: Hello, packages: Path) -> dict[str, tuple[bytes, int]]:
 
 
 def _own(hello: Hello, packages: Path) -> dict[str, tuple[bytes, int]]:
-    """Without the SSH server: what hello-b's ramdisk needs on the way to its disk is among these."""
+    """Return the files without the SSH server: what hello-b's ramdisk needs on the way to its disk is among these."""
     words = f"name={hello.name}\nversion={hello.version}\ncolour={hello.colour}\nroot={hello.root}\n"
     found = {"bin/busybox": ((packages / "bin/busybox").read_bytes(), 0o755), "etc/image": (words.encode(), 0o644)}
     for source in sorted(linux.ROOTFS.iterdir()):

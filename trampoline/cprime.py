@@ -175,7 +175,7 @@ def _make_table(target: Target, planned: Plan) -> None:
 
 
 def _finish(target: Target, planned: Plan, order: Order) -> None:
-    """What changes the images' own bytes, so after the read-back: boot code, the table's fit and the seed's entry."""
+    """Change the images' own bytes, and so after the read-back: boot code, the table's fit and the seed's entry."""
     for span in planned.spans:
         if span.boot:
             bootcode.install(target, span, planned.table)

@@ -59,7 +59,7 @@ class Crew:
 
     def run(self, produce: Callable[[Callable[[Item], None]], None], work: Callable[[Item], None],
             meter: Meter, progress: Progress, cancel: Callable[[], None] = lambda: None) -> None:
-        """Until all is done. The first exception of any thread, or of `progress`, stops all and is raised.
+        """Run until all is done. The first exception of any thread, or of `progress`, stops all and is raised.
 
         `cancel` makes a producer that waits for somebody else stop waiting.
         """

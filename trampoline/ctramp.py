@@ -78,12 +78,12 @@ def run(options: Options) -> int:
 
 
 def log(line: str) -> None:
-    """One line on the console. Nothing that is secret may ever come here: consoles are logged."""
+    """Print one line on the console. Nothing that is secret may ever come here: consoles are logged."""
     print(f"trampoline: {line}", flush=True)
 
 
 def log_end(reason: str) -> None:
-    """Why a connection ended."""
+    """Log why a connection ended."""
     if reason:
         log(reason)
 
@@ -203,7 +203,7 @@ class Shell:
             self.agent.lost()
 
     def wait(self, seconds: float) -> None:
-        """Between two connections."""
+        """Wait between two connections."""
         time.sleep(seconds)
 
 

@@ -58,7 +58,7 @@ class Sender:
         self.sent += len(piece)
 
     def finish(self, size: int, at: int, partitions: list[dict[str, Any]]) -> None:
-        """All is there. Raises Behind."""
+        """End the upload: all is there. Raises Behind."""
         word = {"size": size, "at": at, "partitions": partitions}
         self._again("POST", "", json.dumps(word).encode(), _END)
 

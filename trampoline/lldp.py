@@ -36,7 +36,7 @@ Heard = Callable[[Iterable[str]], Mapping[str, Neighbour]]
 
 
 def deaf(names: Iterable[str]) -> Mapping[str, Neighbour]:
-    """Hears nothing."""
+    """Return no neighbour: hear nothing."""
     return {}
 
 

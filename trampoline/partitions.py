@@ -117,7 +117,8 @@ class Gpt:
     entries: dict[int, Entry] = field(default_factory=dict)
 
     def add(self, span: Span, disk: Disk) -> Gpt:
-        """With another partition. Raises PrimeError where it would lie upon one, or all entries are taken."""
+        """Return the table with another partition. Raises PrimeError where it would lie upon one, or all entries are
+        taken."""
         first, last = span.start // disk.sector, (span.start + span.size) // disk.sector - 1
         if any(first <= entry.last and entry.first <= last for entry in self.entries.values()):
             raise PrimeError(f"the disk {disk.path} has no room for partition {span.name!r} behind the others")
@@ -132,7 +133,7 @@ class Gpt:
         return next((n for n in range(1, self.count + 1) if n not in self.entries), 0)
 
     def write(self, disk: Disk) -> None:
-        """Both copies, fitted to the disk's real end, and the protective MBR's size. The backup first."""
+        """Write both copies, fitted to the disk's real end, and the protective MBR's size. The backup first."""
         sectors = disk.size // disk.sector
         array = self._array()
         taken = -(-len(array) // disk.sector)

@@ -41,7 +41,7 @@ class Source:
         return data
 
     def write(self, data: memoryview, offset: int) -> None:
-        """Never: a disk that is captured stays as it is. Here for those who can do both, and must not by mistake."""
+        """Refuse: a disk that is captured stays as it is. Here for those who can do both, and must not by mistake."""
         raise PrimeError(f"{len(data)} bytes were to be written at {offset} to {self.path}, which is only read")
 
     def close(self) -> None:

@@ -33,7 +33,7 @@ class PartitionUsage:
 
     @property
     def is_seed(self) -> bool:
-        """Whether the partition holds what one node alone was told."""
+        """Return whether the partition holds what one node alone was told."""
         return self.content.label == SEED
 
 

@@ -50,7 +50,7 @@ def count(number: int, one: str) -> str:
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on standard output."""
+    """Print one JSON value on standard output."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 

@@ -89,7 +89,7 @@ class Silent:
         return None
 
     def show(self, nodes: list[Any]) -> None:
-        """Nothing."""
+        """Print nothing."""
 
 
 class Lines(Silent):
@@ -99,7 +99,7 @@ class Lines(Silent):
         self._states: dict[str, str] = {}
 
     def show(self, nodes: list[Any]) -> None:
-        """What changed."""
+        """Print what changed."""
         for node in nodes:
             if self._states.get(node["name"]) != node["state"]:
                 self._states[node["name"]] = node["state"]

@@ -73,7 +73,7 @@ def answer(tx: Tx, reclaim: Reclaim, given: Sequence[Node], now: float) -> Recla
 
 
 def answer_all(tx: Tx, vcluster_id: int, leaving: Sequence[Node], now: float) -> None:
-    """Those nodes leave the vcluster whatever for: they count as answers to its open reclaims. Call it before
+    """Count nodes that leave the vcluster, for whatever reason, as answers to its open reclaims. Call it before
     `holding.give_back`.
     """
     there = reclaims.open_(tx, vcluster_id, lock=True)
@@ -90,7 +90,8 @@ def answer_all(tx: Tx, vcluster_id: int, leaving: Sequence[Node], now: float) ->
 
 
 def deserted(tx: Tx, vcluster_id: int, held: Sequence[Node], now: float) -> None:
-    """All nodes of the vcluster leave it: they answer its open reclaims, and nothing more can be taken."""
+    """End reclaims from a vcluster that all nodes leave: they answer its open reclaims, and nothing more can be
+    taken."""
     answer_all(tx, vcluster_id, held, now)
     for reclaim in reclaims.open_(tx, vcluster_id):
         close(tx, reclaim, now)

@@ -64,7 +64,7 @@ def over(tx: Tx, reclaim: Reclaim, state: str, now: float) -> None:
 
 
 def leased(tx: Tx, vcluster: Vcluster, event: str, now: float) -> None:
-    """Something happened to the lease: warning, draining, extended or ended."""
+    """Tell the VCM what happened to the lease: warning, draining, extended or ended."""
     vcms.owe(tx, vcluster.id, "lease", {"event": event, "expires": vcluster.expires_at or now}, now)
 
 

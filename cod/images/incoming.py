@@ -124,7 +124,7 @@ class Incoming:
 
 
 def boot_id() -> str:
-    """This boot of this host, as the kernel names it; '' where it does not."""
+    """Return the kernel's id of this boot of the host; '' where it does not."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:36]
     except OSError:

@@ -116,7 +116,7 @@ class _Added:
         self._progress(self._done, self.size)
 
     def still(self) -> None:
-        """No more was read, but the work goes on."""
+        """Show that the work goes on though no more was read."""
         self._progress(self._done, self.size)
 
     def rest(self) -> None:

@@ -96,7 +96,7 @@ class Agent:
                 self._process = None
 
     def reset(self) -> None:
-        """Off and on."""
+        """Switch the machine off and on."""
         self.off()
         self.on()
 

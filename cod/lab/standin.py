@@ -60,7 +60,7 @@ class Machine:
                 time.sleep(0.5)  # the firmware starts over
 
     def boot(self) -> None:
-        """From the firmware's first question to the end of what was booted."""
+        """Boot once: from the firmware's first question to the end of what was booted."""
         vendor = f"PXEClient:Arch:{self.arch:05d}:UNDI:002001"
         options = ["-V", vendor, "-x", f"0x5d:{self.arch:04x}"]
         try:

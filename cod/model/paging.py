@@ -54,7 +54,7 @@ class Listed(list[T]):
 
 
 def cursor(sort: str, value: object, unique: object) -> str:
-    """After a row with that value and unique key, in that order."""
+    """Return the cursor after a row with that value and unique key, in that order."""
     text = json.dumps([sort, value, unique], separators=(",", ":"))
     return urlsafe_b64encode(text.encode()).decode().rstrip("=")
 

@@ -106,7 +106,7 @@ class User:
 
     @property
     def able(self) -> bool:
-        """Whether the user may do anything at all."""
+        """Return whether the user may do anything at all."""
         return self.disabled_at is None and self.absent_at is None
 
 
@@ -181,7 +181,7 @@ class SshKey:
 
     @property
     def line(self) -> str:
-        """As in an authorized_keys file."""
+        """Return the key as a line of an authorized_keys file."""
         return f"{self.algorithm} {self.key}" + (f" {self.name}" if self.name else "")
 
 

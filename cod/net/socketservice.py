@@ -36,7 +36,7 @@ class SocketService(Service, ABC):
 
     @abstractmethod
     def doRead(self) -> None:
-        """Something waits in the socket."""
+        """Read what waits in the socket."""
 
     def startService(self) -> None:
         """Open the socket. Raises OSError when that is not allowed, or somebody else has it."""

@@ -53,7 +53,7 @@ class Wake(FileDescriptor):
         return self._socket.fileno()
 
     def doRead(self) -> None:
-        """Called by the reactor: read all that waits, call each wish once."""
+        """Read all that waits, and call each wish once. The reactor calls it."""
         words: dict[str, None] = {}
         with contextlib.suppress(BlockingIOError):
             for _ in range(64):

@@ -39,6 +39,6 @@ def parse(text: str, form: str, ports: Mapping[str, int], options: Collection[st
 
 
 def malformed(text: str, form: str) -> PowerError:
-    """That the address cannot be used. A password that somebody put into it is not repeated."""
+    """Return the error of an address that cannot be used. A password that somebody put into it is not repeated."""
     shown = repr(text) if "@" not in text else "the address"
     return PowerError(f"{shown} is not of the form {form}", lasting=True)

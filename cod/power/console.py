@@ -31,5 +31,5 @@ class ConsoleDriver(Protocol):
     """Follows what machines write on their serial consoles. It only listens: nothing is typed."""
 
     def follow(self, target: Target, heard: Heard, opened: Opened) -> Line:
-        """Calls `opened` once, when the console is heard, and then `heard` with what comes, as it comes."""
+        """Follow the console: call `opened` once, when it is heard, and then `heard` with what comes, as it comes."""
         ...

@@ -69,7 +69,7 @@ class PowerDriver(Protocol):
         ...
 
     def cycle(self, target: Target) -> Awaitable[None]:
-        """Off, then on: of a machine that runs, or that has not come on when it was switched on."""
+        """Switch off, then on: a machine that runs, or that has not come on when it was switched on."""
         ...
 
     def soft(self, target: Target) -> Awaitable[bool]:

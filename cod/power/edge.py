@@ -54,7 +54,7 @@ class Pace:
         return int(self.tokens)
 
     def took(self, count: int) -> None:
-        """So many were started."""
+        """Count so many as started."""
         self.tokens -= count
 
 

@@ -68,7 +68,7 @@ class PduDriver(Plain):
         await self._snmp.exchange(outlet, target.sign_in, outlet.off)
 
     async def cycle(self, target: Target) -> None:
-        """Off, dark for a while, on."""
+        """Switch off, wait a while, and switch on."""
         await off_then_on(self._reactor, self, target, TO_GO_OFF, DARK)
 
 

@@ -63,7 +63,7 @@ class Console:
 
     @property
     def where(self) -> tuple[str, str, str | None]:
-        """Where it is followed: one that is elsewhere is another."""
+        """Return where the console is followed: one that is elsewhere is another."""
         return self.what.driver, self.what.address, self.what.account
 
 

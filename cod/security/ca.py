@@ -87,7 +87,7 @@ class Ca:
 
     @property
     def ends_at(self) -> float:
-        """When its certificate ends, in seconds since the epoch."""
+        """Return when the certificate ends, in seconds since the epoch."""
         return self._own.not_valid_after_utc.timestamp()
 
     def vcm(self, vcluster: str, now: datetime) -> Issued:

@@ -102,8 +102,9 @@ def _may_take(take: Preempt, wishes: Mapping[int, PendingRequest], seen: Snapsho
 
 
 def _no_more_than_short(seen: Snapshot, planned: Plan, wishes: Mapping[int, PendingRequest]) -> Iterator[str]:
-    """With what is reserved for it where nodes are taken, now or since before, it never has more than it wants; nor,
-    where it is the only one that waits, with what is free and on its way there.
+    """Yield complaints about requests that take more nodes than they lack. With what is reserved for it where nodes are
+    taken, now or since before, a request never has more than it wants; nor, where it is the only one that waits, with
+    what is free and on its way there.
 
     What it has elsewhere does not count, unless it may be spread: a request that has lost its place in one block may
     begin anew in another.

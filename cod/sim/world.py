@@ -238,7 +238,7 @@ class World:
     # ------------------------------------------------------------ the manager's pass
 
     def stir(self) -> None:
-        """Something has changed that the manager may want to know."""
+        """Wake the manager: something has changed that it may want to know."""
         self.look(self.clock.now + DELAY)
 
     def look(self, at: float) -> None:

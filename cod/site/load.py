@@ -75,7 +75,7 @@ class Settings:
 
     @property
     def consoles(self) -> Path:
-        """What nodes wrote on their consoles: a folder for each."""
+        """Return the folder of what nodes wrote on their consoles, with a folder for each."""
         return self.data / "consoles"
 
     @property

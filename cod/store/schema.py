@@ -65,7 +65,7 @@ def upgrade(engine: Engine) -> str:
 
 @contextmanager
 def _unbound(connection: Connection) -> Iterator[None]:
-    """Meanwhile SQLite looks at no foreign keys: a table that is changed is made anew and takes the place of the old
+    """Let SQLite look at no foreign keys meanwhile: a table that is changed is made anew and takes the place of the old
     one, which may not go while rows name its own (SQLite, ALTER TABLE, section 7). They are looked at afterwards."""
     if connection.dialect.name != "sqlite":
         yield

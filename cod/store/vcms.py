@@ -55,7 +55,7 @@ def enrol(
 
 
 def revoke(tx: Tx, vcluster_id: int) -> None:
-    """Nobody speaks for the vcluster any more; what was owed is forgotten."""
+    """Delete the vcluster's VCM, and what it was owed."""
     tx.execute(delete(t.vcm_invitations).where(_i.vcluster_id == vcluster_id))
     tx.execute(delete(t.outbox).where(_o.vcluster_id == vcluster_id))
     tx.execute(delete(t.vcms).where(_v.vcluster_id == vcluster_id))
@@ -72,7 +72,7 @@ def started(tx: Tx, server: str, now: float) -> None:
 
 
 def gone(tx: Tx, vcluster_id: int, server: str, epoch: int, now: float) -> None:
-    """That connection has ended; a newer one is left alone."""
+    """Record that the connection has ended; a newer one is left alone."""
     tx.execute(update(t.vcms).where(_v.vcluster_id == vcluster_id, _v.server == server, _v.epoch == epoch)
                .values(server=None, connected_at=now))
 
@@ -177,7 +177,7 @@ def progress(tx: Tx, server: str) -> list[tuple[int, str, str, int, int]]:
 
 
 def acknowledge(tx: Tx, vcluster_id: int, sequence: int) -> None:
-    """Everything up to `sequence` is dealt with."""
+    """Forget what was owed up to `sequence`: it is dealt with."""
     tx.execute(update(t.vcms).where(_v.vcluster_id == vcluster_id, _v.acked < sequence, _v.sequence >= sequence)
                .values(acked=sequence))
     tx.execute(delete(t.outbox).where(_o.vcluster_id == vcluster_id, _o.sequence <= sequence))

@@ -41,8 +41,8 @@ def forget(tx: Tx, name: str) -> None:
 
 
 def one_at_a_time(tx: Tx, name: str, now: float) -> None:
-    """Until this transaction ends, no other that calls this goes on: MariaDB would let two read the same thing, both
-    find it unchanged, and change it one after the other."""
+    """Let no other transaction that calls this go on until this one ends: MariaDB would let two read the same thing,
+    both find it unchanged, and change it one after the other."""
     moved = tx.execute(update(t.marks).where(_m.name == name).values(at=now))
     if moved.rowcount == 0 and at(tx, name) is None:
         tx.execute(insert(t.marks).values(name=name, at=now))

@@ -43,7 +43,7 @@ def _own(certificate: bytes, key: bytes) -> dict[str, Any]:
 
 
 def days_left(certificate: bytes, now: float) -> float:
-    """Until the certificate (PEM) ends. Raises ValueError."""
+    """Return the days until the certificate (PEM) ends. Raises ValueError."""
     try:
         end = load_pem_x509_certificate(certificate).not_valid_after_utc
     except ValueError as error:

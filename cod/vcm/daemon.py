@@ -91,7 +91,7 @@ def _log(level: str) -> None:
 
 @contextmanager
 def _alone(state: Path) -> Iterator[None]:
-    """Two VCMs of one vcluster would take the connection from each other for ever."""
+    """Hold the lock of the vcluster's VCM: two of them would take the connection from each other for ever."""
     try:
         lock = state.with_name(state.name + ".lock").open("w")
     except OSError as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def put(path: Path, content: bytes) -> None:
-    """For its owner alone; on disk when this returns."""
+    """Write the file for its owner alone; it is on disk when this returns."""
     new = path.with_name(path.name + ".new")
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         os.fchmod(file.fileno(), 0o600)  # it may be there already

@@ -88,7 +88,7 @@ class Link(Protocol):
         return answer
 
     def acknowledge(self, sequence: int) -> None:
-        """Everything up to `sequence` is dealt with."""
+        """Tell COD that everything up to `sequence` is dealt with."""
         self._say(Ack(sequence))
 
     def leave(self, reason: str) -> None:

@@ -80,7 +80,7 @@ class Reconciler(RetryingSteps):
     # ------------------------------------------------------------ what there is
 
     async def _learn(self) -> None:
-        """Not everything is remembered: COD knows which nodes are the vcluster's."""
+        """Ask COD which nodes are the vcluster's: not everything is remembered."""
         if not self._open:
             return
         before = self._state.seen
@@ -267,7 +267,7 @@ class Reconciler(RetryingSteps):
             self._soon(0.0)
 
     async def _grow(self, demand: Demand) -> None:
-        """One request a node: what can be had now shall not wait for what cannot."""
+        """Request nodes, each by itself: what can be had now shall not wait for what cannot."""
         for _ in range(demand.grow):
             key = self._state.new_key()
             self._state.requests[key] = OpenRequest(1)

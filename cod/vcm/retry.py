@@ -95,7 +95,7 @@ class RetryingSteps:
         self._said[what] = sentence
 
     async def _each(self, work: Iterable[Awaitable[None]]) -> None:
-        """Several at a time; when all have ended, raise what the first that failed raised."""
+        """Run several at a time; when all have ended, raise what the first that failed raised."""
         ended: Any = await DeferredList([ensureDeferred(one) for one in work], consumeErrors=True)  # type: ignore[arg-type]
         for succeeded, result in ended:
             if not succeeded:

@@ -162,7 +162,7 @@ class VcmService(Service):
             self._link.acknowledge(self.state.seen)
 
     def _also(self, body: Body) -> None:
-        """What else a message means than what is remembered."""
+        """Do what a message means beside what is remembered of it."""
         if isinstance(body, Refusal) and body.key in self.state.requests:
             self.reconciler.pause_requests()
             log.warning("COD refused %s: %s", body.key, body.reason)

@@ -26,7 +26,7 @@ class OwnNode:
 
     @property
     def lost(self) -> bool:
-        """Whether the node has left the vcluster."""
+        """Return whether the node has left the vcluster."""
         return self.member.state == "lost"
 
 
@@ -138,7 +138,8 @@ class VcmState:
                 ours.added = False
 
     def _asked_back(self, asked: Reclaim) -> None:
-        """Perhaps for fewer than before: of those that were promised the ones that take longest may stay."""
+        """Remember a reclaim, perhaps for fewer than before: of those that were promised the ones that take longest may
+        stay."""
         self.reclaims[asked.reclaim] = asked
         promised = [ours for ours in self.nodes.values() if ours.reclaim == asked.reclaim and not ours.lost]
         for ours in sorted(promised, key=lambda ours: ours.within)[asked.count:]:

@@ -39,7 +39,7 @@ class ConnectionCount:
         return fits
 
     def leave(self, peer: str) -> None:
-        """One that was counted has ended."""
+        """Count one that has ended."""
         self._by_peer[peer] -= 1
         if not self._by_peer[peer]:
             del self._by_peer[peer]
@@ -68,6 +68,6 @@ class Channel(http.HTTPChannel):
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
 
     def _respondToBadRequestAndDisconnect(self) -> None:
-        """In place of Twisted's, which says nothing but the status."""
+        """Say what is wrong, and close; Twisted's own says nothing but the status."""
         self.transport.write(_ANSWER)
         self.loseConnection()  # type: ignore[no-untyped-call]

@@ -63,7 +63,7 @@ class Following:
         self._sent: deque[int] = deque(maxlen=10 * OVERLAP)
 
     def after(self) -> int:
-        """After which id to look."""
+        """Return after which id to look."""
         return max(self._floor, self._newest - OVERLAP)
 
     def is_new(self, row_id: int) -> bool:

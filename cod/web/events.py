@@ -57,7 +57,7 @@ class Hub:
         return ""
 
     async def join(self, stream: EventStream) -> None:
-        """From now on the stream hears what happens."""
+        """Let the stream hear what happens from now on."""
         await self._turn.acquire()
         try:
             if not self._loop.running:
@@ -182,7 +182,7 @@ class EventStream:
                        and (each.row is None or each.row > self._floors[each.kind == "notice"]))
 
     def hear(self, text: str, told: list[Event]) -> None:
-        """What has happened, `text` being that for its groups."""
+        """Send what has happened; `text` is that for the stream's groups."""
         now = self._hub.reactor.seconds()
         if now - self._checked > CHECKED:
             self._checked = now

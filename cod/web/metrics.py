@@ -45,7 +45,7 @@ ABOUT = {
 
 
 def observe(flow: str, seconds: float, succeeded: bool) -> None:
-    """For `Pool`: called in the database thread after each flow."""
+    """Record a flow. `Pool` calls it in the database thread after each one."""
     FLOW_SECONDS.labels(flow).observe(seconds)
     if not succeeded:
         FLOW_ERRORS.labels(flow).inc()

@@ -73,7 +73,7 @@ def refused(query: Query) -> bytes:
 
 
 def failed(query: Query) -> bytes:
-    """We cannot say now."""
+    """Return the answer that the server cannot tell now (SERVFAIL)."""
     return _empty(query.record, "SERVFAIL")
 
 

@@ -66,7 +66,7 @@ class FileForm:
         return own
 
     def close(self) -> None:
-        """All has come. Raises BadForm if something else than one file was at the end."""
+        """End the form: all has come. Raises BadForm if something else than one file was at the end."""
         if self.size is None or self._given != self.size or self._rest != self._closing:
             raise BadForm(_LAST)
 

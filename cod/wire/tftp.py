@@ -269,8 +269,8 @@ class TftpSession:
                 for block in range(first, last + 1, self._stride)]
 
     def _wait(self) -> float:
-        """Twice as long each time. Before the client has answered its timeout is not heeded beyond `LONGEST_WAIT`:
-        a forged request for 255 seconds would occupy the server for a quarter of an hour."""
+        """Return the seconds to wait, twice as long each time. Before the client has answered its timeout is not heeded
+        beyond `LONGEST_WAIT`: a forged request for 255 seconds would occupy the server for a quarter of an hour."""
         longest = max(LONGEST_WAIT, self._timeout) if self.answered else LONGEST_WAIT
         return min(self._timeout * (1 << self._tries), longest)
 

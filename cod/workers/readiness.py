@@ -96,7 +96,7 @@ class _Asker(Protocol):
             self.say(self._head.startswith(b"HTTP/1.") and self._head[9:10] in (b"2", b"3"))
 
     def connectionLost(self, reason: Any = None) -> None:
-        """Too early: no answer."""
+        """Report no answer: the connection was lost too early."""
         self.say(False)
 
     def say(self, true: bool) -> None:

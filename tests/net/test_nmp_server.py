@@ -21,7 +21,7 @@ from cod.core import vcm_outbox
 from cod.flows.people import groups
 from cod.flows.scheduler import requests, vclusters
 from cod.flows.vcms import vcms
-from cod.model import AskedTuple, Site, SiteRef
+from cod.model import Site, SiteRef
 from cod.net.nmp import connection, limits, tls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
@@ -474,4 +474,3 @@ def _pending(tx: Tx) -> list[Any]:
 def test_the_keys_of_requests_are_their_vcm_s_own(engine: Engine) -> None:
     assert vcm_outbox.own_key(vcm_outbox.request_key(7, "grow-1")) == "grow-1"
     assert vcm_outbox.own_key("from-the-portal") == ""
-    assert AskedTuple(1).template == ""

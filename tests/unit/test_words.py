@@ -66,6 +66,10 @@ OLD_CLASSES = {
     "Session", "Speaker", "Stock", "Talk", "Tally", "Terms", "Unsent", "Visit", "Wrong"}
 GENERIC = ("Claim", "Kind", "Refused", "Request", "Unusable")  # names for one thing each
 QUESTIONS = re.compile(r"(Is|Are|Was|Were|Has|Have|May|Can|Does|Do|Did|Would)\b[^.]*\?")
+FRAGMENTS = re.compile(
+    r"(As|Whose|That|Who|Nobody|Whether|Until|Something|Those|For|No|How|Without|Nothing|This|When|Somebody|Everything|"
+    r"From|What|Whatever|Unless|Whichever|If|These|Why|Between|Both|Perhaps|Where|Meanwhile|Back|Off|Several|We|Called|"
+    r"It|Its|They|The same|Of)\b")
 CODE = ("cod", "trampoline", "images")
 
 
@@ -96,7 +100,7 @@ def test_docstrings_of_functions_begin_with_a_verb(folder: str) -> None:
                     "property" in ast.unparse(each) or "command" in ast.unparse(each) or "group" in ast.unparse(each)
                     for each in node.decorator_list)
                 nouns = r"(The|A|An|What|How|Why|Who|Whose|Where|Which|It|Its|They|Of|As)\b"
-                if QUESTIONS.match(text) or (values and re.match(nouns, text)):
+                if QUESTIONS.match(text) or FRAGMENTS.match(text) or (values and re.match(nouns, text)):
                     found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text.splitlines()[0]}")
     assert not found
 

@@ -48,7 +48,7 @@ class Super:
 
     @property
     def groups(self) -> int:
-        """How many there are."""
+        """Return how many groups there are."""
         return -(-(self.blocks - self.first) // self.per_group)
 
     @property

@@ -41,7 +41,7 @@ class Package:
 
 @contextmanager
 def alone(cache: Path) -> Iterator[None]:
-    """Builds that share a cache take turns: two would unpack into the same folder."""
+    """Let builds that share a cache take turns: two would unpack into the same folder."""
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -124,7 +124,7 @@ class _Lines:
         return None
 
     def show(self, value: Any) -> None:
-        """What changed."""
+        """Print what changed."""
         now = (value["state"], value["node_state"])
         if now != self._last and not self._quiet:
             click.echo(f"{value['node']}: capture {value['state']}, node {value['node_state']}")

@@ -74,7 +74,7 @@ def print_explanation(why: Mapping[str, Any], most: int | None = 20) -> None:
 
 
 def print_match(found: Mapping[str, Any]) -> None:
-    """What would come of a request, for people."""
+    """Print what would come of a request."""
     click.echo(found["sentence"])
     click.echo(f"{found['wanted']} wanted, {found['matching']} of the site match: {found['free']} free, "
                f"{found['coming']} coming; its vcluster has addresses for {found['room']}")

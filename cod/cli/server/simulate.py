@@ -220,7 +220,7 @@ class _Progress:
             self._bar.stop()
 
     def at(self, done: float) -> None:
-        """So much of the run is done, of 1."""
+        """Show how much of the run is done, 0 to 1."""
         if self._bar is None and done < 1 and self._clock() - self._since > QUIET:
             from rich.console import Console
             from rich.progress import Progress
@@ -253,7 +253,7 @@ def _share(value: float | None) -> str:
 
 
 def _show(result: dict[str, Any]) -> None:
-    """One run, for people."""
+    """Print one run."""
     moved, power, used = result["reallocation"], result["power"], result["utilisation"]
     rows = []
     for priority, asked in result["requests"].items():

@@ -86,7 +86,7 @@ def _written(folder: Path, enrolled: Any, names: list[str], as_json: bool) -> No
 
 
 def _write(file: Path, text: str) -> None:
-    """For its owner alone; whole or not at all, because a VCM may be reading it."""
+    """Write the file for its owner alone; whole or not at all, because a VCM may be reading it."""
     new = file.with_name(file.name + ".new")
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
         out.write(text)

@@ -107,6 +107,7 @@ def lost(tx: Tx, peer: Peer, site: Site, now: float) -> Result[bool]:
 
 
 def held(tx: Tx, server: str, now: float) -> dict[int, int]:
-    """This server still holds its connections; the answer is which these are, epochs by node: others are replaced."""
+    """Note that this server still holds its connections. Return which these are, epochs by node: others are
+    replaced."""
     sessions.touch(tx, server, now)
     return sessions.of_server(tx, server)

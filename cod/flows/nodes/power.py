@@ -148,5 +148,5 @@ def meters(
 
 
 def measured(tx: Tx, meter: Meter, watts: float | None) -> None:
-    """What the node draws, in watts; None when that cannot be told (any more)."""
+    """Record what the node draws, in watts; None when that cannot be told (any more)."""
     store.set_watts(tx, meter.node_id, meter.driver, watts)

@@ -15,7 +15,7 @@ DIFFER = 60.0
 
 
 def asked(tx: Tx, *, now: float) -> list[User]:
-    """About whom to ask the directory."""
+    """Return the users about whom to ask the directory."""
     return people.of_directory(tx, DIRECTORY, now)
 
 

@@ -13,7 +13,7 @@ HOUR = 3600.0
 
 
 def count(tx: Tx, *, who: Who, rules: SignInRules, now: float) -> None:
-    """One letter more. Raises `SlowDown`. Administrators are bound by the site's number alone."""
+    """Count one letter more. Raises `SlowDown`. Administrators are bound by the site's number alone."""
     mine = f"user:{who.user_id}" if who.user_id is not None else who.name
     if not who.admin:
         _count(tx, f"letters of {mine}"[:64], rules.letters, "one person", now)

@@ -98,7 +98,8 @@ def _spent(tx: Tx, digest: str, now: float) -> Invitation:
 
 
 def _joined(tx: Tx, invitation: Invitation, user: User, address: str, now: float) -> None:
-    """Into its group, in no lower role than before; an account of its own is put down with its inviter."""
+    """Put the user into the invitation's group, in no lower role than before; an account of its own is put down with
+    its inviter."""
     after = {"user": user.name, "role": invitation.role, "invited_by": invitation.invited_by}
     if invitation.group_id is not None:
         order, had = list(Role), people.roles(tx, user.id).get(invitation.group_id)

@@ -157,7 +157,7 @@ def remove(tx: Tx, *, group: str, user: str, force: bool = False) -> None:
 
 
 def _take_back_links(tx: Tx, group: Group, user: User) -> None:
-    """Who may let nobody into the group any more comes back by no link of their own either."""
+    """Remove the invitations of somebody who may invite nobody any more: they would come back by one."""
     if not user.admin:
         invitations.remove_by(tx, user.name, group.id)
 

@@ -68,7 +68,7 @@ def create(
 
 
 def revoke(tx: Tx, name: str, now: float = 0.0, actor: str = "") -> None:
-    """From now on the token is worth nothing; any token, a user's too."""
+    """Revoke a token, a user's or the site's."""
     if not tokens.remove(tx, name):
         raise Refused("not_found", f"there is no token {name!r}", "name")
     if actor:

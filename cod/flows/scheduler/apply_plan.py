@@ -192,7 +192,7 @@ def take(tx: Tx, *, taken: Preempt, claim: Claim, site: Site, now: float) -> Res
 
 
 def ease(tx: Tx, *, eased: PreemptLess, claim: Claim, now: float) -> Result[int]:
-    """Not all that is open in a reclaim is wanted any more: of the nodes that were chosen the last may stay."""
+    """Lower what a reclaim wants: of the nodes that were chosen the last may stay."""
     claims.confirm(tx, claim, now)
     return Result(preemption.ease(tx, eased.reclaim_id, eased.count, eased.left, now))
 

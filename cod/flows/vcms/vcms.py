@@ -137,7 +137,7 @@ def admit(
 
 
 def revoke(tx: Tx, *, vcluster: str) -> None:
-    """Nobody speaks for the vcluster any more. Its nodes, requests and reclaims stay as they are."""
+    """Revoke the vcluster's VCM. Its nodes, requests and reclaims stay as they are."""
     vcms.revoke(tx, _vcluster(tx, vcluster).id)
 
 

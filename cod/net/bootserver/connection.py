@@ -93,7 +93,7 @@ class Connection(Protocol):
         self._server.joined(self)
 
     def connectionLost(self, reason: Failure = Failure(ConnectionError())) -> None:  # noqa: B008
-        """Whatever was under way is dropped."""
+        """Drop whatever was under way."""
         self._busy = self._lost = True
         self._count()
         self._lose_body("the connection ended")
@@ -166,7 +166,7 @@ class Connection(Protocol):
         return wanted
 
     def patience(self, seconds: float) -> None:
-        """So long nothing need happen."""
+        """Allow so many seconds in which nothing happens."""
         self.deadline = self._server.seconds() + seconds
 
     def _take(self, event: h11.EndOfMessage | h11.Data) -> None:

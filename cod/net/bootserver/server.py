@@ -139,7 +139,7 @@ class HttpServer(Service):
     # ------------------------------------------------------------ routes
 
     def takes_body(self, request: h11.Request) -> bool:
-        """Only captures have bodies."""
+        """Return whether the request may have a body: captures alone do."""
         sent = request.method in (b"PUT", b"POST")
         return sent and self._captures is not None and request.target.startswith(b"/captures/")
 

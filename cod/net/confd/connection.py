@@ -49,7 +49,7 @@ class AgentConnection(Protocol):
         self._timer: Any = None
 
     def connectionMade(self) -> None:
-        """Called by the reactor."""
+        """Count the stranger, or refuse it where there is no room."""
         self.address = self.name = self.transport.getPeer().host
         if not self.server.has_room(self.address):
             self.drop("too many connections")
@@ -59,7 +59,7 @@ class AgentConnection(Protocol):
         self._set_timer(self.server.limits.proof_time, self.drop, "did not prove itself in time")
 
     def dataReceived(self, data: bytes) -> None:
-        """Called by the reactor."""
+        """Take what the agent says."""
         try:
             events = self._side.receive(data)
         except protocol.ProtocolError as error:
@@ -68,7 +68,7 @@ class AgentConnection(Protocol):
             self._take(events)
 
     def connectionLost(self, reason: Any = None) -> None:
-        """Called by the reactor. A flow that is under way ends in `_proved` or `_report`, which look at the state."""
+        """Forget the connection. A flow that is under way ends in `_proved` or `_report`, which look at the state."""
         self._side.state = protocol.State.CLOSED
         self._stop_timer()
         self._waiting.clear()

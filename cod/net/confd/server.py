@@ -218,7 +218,7 @@ class ConfdServer(Service):
         self.reactor.callLater(MISSED * self.site.current.policy.heartbeat, self.lose, peer)
 
     def lose(self, peer: Peer) -> None:
-        """Unless a newer connection is there by now, the agent is lost."""
+        """Count the agent as lost, unless a newer connection is there by now."""
         here = self.nodes.get(peer.node_id)
         if self.running and not (here and here.peer and here.peer.epoch != peer.epoch):
             self.pool.run_at(NODES, sessions.lost, peer, self.site.current, self.clock()).addCallbacks(

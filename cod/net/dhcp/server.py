@@ -84,7 +84,7 @@ class DhcpServer(SocketService):
         return listener
 
     def doRead(self) -> None:
-        """Something waits. While a batch is in the database, the reactor does not ask."""
+        """Read what waits. While a batch is in the database, the reactor does not ask."""
         self._reactor.removeReader(self)
         self._next()
 

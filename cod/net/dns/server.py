@@ -209,7 +209,7 @@ class _Passed(DatagramProtocol):
         self._end(number + data[2:], "passed on")
 
     def connectionRefused(self) -> None:
-        """Nobody listens there."""
+        """Leave the question to its time limit: nobody listens there."""
 
     def _end(self, data: bytes, code: str) -> None:
         if self._timer is not None and self._timer.active():
@@ -243,7 +243,7 @@ class _Stream(Int16StringReceiver, TimeoutMixin):
         self._server.asked(string, self.transport.getPeer().host, self._answer)
 
     def lengthLimitExceeded(self, length: int) -> None:
-        """No question is that long."""
+        """Drop the connection: no question is that long."""
         self.transport.abortConnection()
 
     def timeoutConnection(self) -> None:

@@ -93,7 +93,7 @@ class NmpConnection(protocol.Protocol, ABC):
 
     @property
     def name(self) -> str:
-        """Whose line it is, for the log."""
+        """Return the peer's name for the log."""
         return self.address
 
     @abstractmethod

@@ -76,7 +76,7 @@ class Quotas:
             raise Fault("too-many", "it has come too often: come again later", fatal=True)
 
     def forget(self, connected: Container[int]) -> None:
-        """What makes no difference any more: `connected` VCMs still use theirs."""
+        """Forget quotas that are full again; `connected` VCMs keep theirs."""
         now = self._clock()
         self._of = {one: quota for one, quota in self._of.items() if one in connected or not quota.is_whole(now)}
         self._greetings = {who: bucket for who, bucket in self._greetings.items() if not bucket.is_full(now)}

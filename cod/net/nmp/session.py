@@ -231,7 +231,7 @@ class VcmSession(NmpConnection):
             self.sent = row.sequence
 
     def show(self, node: str, phase: str, done: int, total: int) -> None:
-        """How far that node's disk is written, if that is news, and if it reads at all."""
+        """Tell the VCM how far the node's disk is written, if that is news and the VCM reads at all."""
         if self.has_room() and self._shown.get(node) != (phase, done):
             self._shown[node] = (phase, done)
             self.say(b.Progress(node, phase, done, total))

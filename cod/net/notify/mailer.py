@@ -107,7 +107,7 @@ class SmtpSession:
         return ssl.create_default_context(cafile=self._ca_file)
 
     def break_off(self) -> None:
-        """Called in another thread when it takes too long."""
+        """Break off what takes too long; called in another thread."""
         self.late = True
         if self.line is not None and self.line.sock is not None:
             with suppress(OSError):

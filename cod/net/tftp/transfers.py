@@ -227,7 +227,8 @@ class Transfers:
                 self.end(transfer, transfer.session.outcome)
 
     def _failed(self, transfer: Transfer, error: Exception) -> None:
-        """Nobody listens there any more; or a bug, which shall end this transfer and not the reader of them all."""
+        """End the transfer: nobody listens there any more, or there is a bug, which shall not end the reader of them
+        all."""
         if not isinstance(error, OSError):
             log.error("tftp %s %r", transfer.peer[0], transfer.name, exc_info=error)
         self.end(transfer, "gone" if isinstance(error, OSError) else "bug")

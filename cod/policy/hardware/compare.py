@@ -122,8 +122,8 @@ class _Maker:
         return at + 1
 
     def end_alternative(self) -> None:
-        """What follows belongs to the next one. The state after the last item takes nothing: it is an item of its
-        own."""
+        """End one alternative: what follows belongs to the next one. The state after the last item takes nothing: it is
+        an item of its own."""
         if self._empty:
             raise BadPattern("an alternative is empty")
         self._last |= 1 << len(self._items)

@@ -35,7 +35,7 @@ class Wanted:
 
     @property
     def absent(self) -> bool:
-        """Whether there must be none."""
+        """Return whether there must be none."""
         return self.operators.get("present") == "no"
 
 
@@ -155,7 +155,8 @@ def _misplaced(path: str, rules: TypeRules | None) -> str:
 
 
 def _unknown(wanted: Wanted) -> str:
-    """That there shall be none of something is true of what no report has; and so of what would be in it."""
+    """Return why no report has the wanted attribute, or ''. That there shall be none of something holds for what no
+    report has, and for what would be in it."""
     above, _, name = wanted.path.rpartition("/")
     if wanted.absent or (above and kind(above) is None):
         return ""

@@ -64,7 +64,7 @@ class Keys:
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Those that count."""
+        """Return the keys under which the attempt counts."""
         return tuple(key for key in (self.pair, self.address, self.name) if key)
 
 

@@ -174,7 +174,8 @@ class _Choice:
             self._no(want.wish, no)
 
     def _no(self, wish: PendingRequest, no: Refusal) -> None:
-        """What was being taken for it, and it does not count on any more, may stay: last what is taken first."""
+        """Let nodes stay that were being taken for the request and that it does not count on any more: last what is
+        taken first."""
         self._noes.append(no)
         unused = Counter() if no.final else self._stock.unused(wish.id)
         for reclaim in sorted(self._reclaims.get(wish.id, ()) if unused else (), key=self._spared):

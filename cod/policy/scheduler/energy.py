@@ -127,7 +127,7 @@ class _Type:
         return 0 if lot.reserved else self._left(lot) - self._kept.get(lot, 0)
 
     def short(self) -> list[PowerChange]:
-        """Wakes up to the low mark."""
+        """Return the wakes up to the low mark."""
         ready = self._warm + self._waking
         why = f"{ready} of {self.node_type.name} awake and spare, the low mark is {self.low}"
         cold = [(lot, self._spare(lot)) for lot in self._lots if lot.readiness == COLD]

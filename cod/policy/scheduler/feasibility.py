@@ -98,7 +98,7 @@ class Feasibility:
 
     @property
     def kinds(self) -> Iterable[NodeKind]:
-        """All kinds that there are, or may be, nodes of."""
+        """Return all kinds that there are, or may be, nodes of."""
         return (kind for kinds in self._by_type.values() for kind in kinds)
 
     def has(self, type_id: int) -> bool:

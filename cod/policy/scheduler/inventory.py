@@ -158,7 +158,7 @@ class Inventory:
                 for kind, held in self.held.items() if held.free and held.until >= end}
 
     def let(self, kind: NodeKind, count: int) -> None:
-        """So many are to be given out: what is not free of that comes out of what is held back."""
+        """Give out so many: what is not free of them comes out of what is held back."""
         part = max(0, count - self.free[kind])
         if part:
             self.held[kind].free -= part

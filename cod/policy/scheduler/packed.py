@@ -53,11 +53,11 @@ class Placed:
 
     @property
     def mark(self) -> int:
-        """What `back` goes back to."""
+        """Return the state that `back` goes back to."""
         return len(self._changed)
 
     def back(self, mark: int) -> None:
-        """All is as it was then, but for the effort."""
+        """Restore the state of that mark; the effort stays counted."""
         while len(self._changed) > mark:
             self.move(*self._changed.pop())
             self._changed.pop()

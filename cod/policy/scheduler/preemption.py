@@ -118,7 +118,7 @@ class Candidates:
         return loans
 
     def lose(self, loans: Iterable[Loan]) -> None:
-        """What `lend` has found is taken."""
+        """Take what `lend` has found."""
         self._change(loans, -1)
 
     def give_back(self, loans: Iterable[Loan]) -> None:

@@ -217,7 +217,7 @@ class Refusal:
 
     @property
     def final(self) -> bool:
-        """Whether the request is rejected."""
+        """Return whether the request is rejected."""
         return self.code in ("impossible", "now")
 
 

@@ -54,7 +54,7 @@ class JobOwner(BaseOwner):
             self.world.stats.jobs[self.group.priority, "rejected"] += 1
 
     def up(self, machine: Machine) -> None:
-        """When the last of its nodes is up, the job runs."""
+        """Run the job when the last of its nodes is up."""
         cluster = machine.cluster
         assert cluster is not None
         run = self._running[cluster.id]
@@ -79,7 +79,7 @@ class JobOwner(BaseOwner):
             self.world.delete(cluster)
 
     def lost(self, machine: Machine, cluster: Cluster, why: str) -> None:
-        """Without one of its nodes the job stands still; it begins anew when there is another in its place."""
+        """Stop the job that lost a node; it begins anew when there is another in its place."""
         run = self._running.get(cluster.id)
         if run is not None:
             run.up = sum(one.state is NodeState.ACTIVE for one in cluster.held)
@@ -95,7 +95,7 @@ class JobOwner(BaseOwner):
             self.world.extend(cluster, left)
 
     def over(self, cluster: Cluster) -> None:
-        """If the job was not done, it was cut."""
+        """Count the job as cut, if it was not done."""
         if self._running.pop(cluster.id, None) is not None and cluster.expires_at is not None:
             self.world.stats.jobs[self.group.priority, "cut"] += 1
 

@@ -49,7 +49,7 @@ class BaseOwner:
         return cast(list[Machine], leases.victims(cast(Any, candidates), reclaim.open))
 
     def asked_back(self, reclaim: Reclaim, machines: list[Machine]) -> None:
-        """These are to be given back before the deadline."""
+        """Give these nodes back before the deadline."""
 
     def over(self, cluster: Cluster) -> None:
         """The vcluster has ended."""
@@ -59,7 +59,7 @@ class PermanentOwner(BaseOwner):
     """Keeps its vcluster for ever: renews the lease when half of it is over, whether it is warned or not."""
 
     def keep(self, cluster: Cluster) -> None:
-        """From now on."""
+        """Extend the vcluster's lease again and again."""
         if cluster.expires_at is not None and cluster.state is VclusterState.ACTIVE:
             self.world.clock.after(max(1.0, (cluster.expires_at - self.world.clock.now) / 2), self._renew, cluster)
 

@@ -160,7 +160,7 @@ class QueueOwner(PermanentOwner):
     # ------------------------------------------------------------ what it is told
 
     def granted(self, request: ClusterRequest) -> None:
-        """More nodes are on their way."""
+        """Count on nodes that are on their way."""
         self._requests.pop(request.id, None)
         if request.kind == "create":
             self.keep(request.cluster)
@@ -172,7 +172,7 @@ class QueueOwner(PermanentOwner):
         self._look_later()
 
     def up(self, machine: Machine) -> None:
-        """One more for the queue, unless it is to be given up."""
+        """Give the queue one more node, unless it is to be given up."""
         if machine.reclaim or machine.state is not NodeState.ACTIVE:
             return
         self._idle[machine] = self.world.clock.now

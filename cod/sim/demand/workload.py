@@ -99,12 +99,12 @@ class FarmOwner(PermanentOwner):
         self._requests.pop(request.id, None)
 
     def up(self, machine: Machine) -> None:
-        """One more serves."""
+        """Let one more node serve."""
         self.sum_up()
         self._up[machine] = None
 
     def lost(self, machine: Machine, cluster: Cluster, why: str) -> None:
-        """One less."""
+        """Let one node fewer serve."""
         self.sum_up()
         self._up.pop(machine, None)
 

@@ -211,5 +211,5 @@ class Scenario:
 
     @property
     def nodes(self) -> int:
-        """How many machines there are."""
+        """Return how many machines there are."""
         return sum(sum(one.blocks) for one in self.types)

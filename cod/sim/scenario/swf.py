@@ -59,7 +59,7 @@ class Log:
 
     @property
     def days(self) -> float:
-        """From the first submission to the end of the job that would end last, had none waited."""
+        """Return the days from the first submission to the end of the job that would end last, had none waited."""
         if not self.jobs:
             return 0.0
         return (max(job.submit + job.runtime for job in self.jobs) - self.jobs[0].submit) / 86400.0

@@ -82,7 +82,7 @@ def check_free(tx: Tx, name: str, owner: int | None) -> Image | None:
 
 
 def make_room(tx: Tx, name: str, owner: int | None) -> None:
-    """The same, and the failed one goes."""
+    """Check that the name is free, as `check_free` does, and remove a failed image that has it."""
     if before := check_free(tx, name, owner):
         remove(tx, before.id)
 

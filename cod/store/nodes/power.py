@@ -62,7 +62,7 @@ def claim(tx: Tx, action: PowerAction, server: str, now: float, until: float) ->
 
 
 def shorten(tx: Tx, server: str, until: float) -> None:
-    """Claims of `server` that last longer end at `until`."""
+    """End claims of `server` that last longer at `until`."""
     tx.execute(update(t.power_actions).where(_a.claimed_by == server, _a.done_at.is_(None), _a.claim_expires > until)
                .values(claim_expires=until))
 
@@ -108,7 +108,8 @@ def count_measured(tx: Tx, drivers: Collection[str]) -> int:
 
 
 def set_watts(tx: Tx, node_id: int, driver: str, watts: float | None) -> None:
-    """What the node was just measured to draw, unless another driver has it now; None: it could not be measured."""
+    """Record what the node was just measured to draw, unless another driver has it now; None: it could not be
+    measured."""
     n = t.nodes.c
     tx.execute(update(t.nodes).where(n.id == node_id, n.power_driver == driver).values(watts=watts))
 

@@ -70,7 +70,7 @@ def set_reported(tx: Tx, peer: Peer) -> None:
 
 
 def forget(tx: Tx, node_id: int) -> None:
-    """Whichever connection the node had is gone, and its server with it."""
+    """Forget the node's connection, which is gone with its server."""
     tx.execute(delete(t.sessions).where(_s.node_id == node_id))
 
 
@@ -81,7 +81,7 @@ def forget_report(tx: Tx, node_id: int, *, newer: bool = False) -> None:
 
 
 def set_sent(tx: Tx, node_id: int, epoch: int, order_id: str) -> None:
-    """That order was sent on the connection."""
+    """Record that the order was sent on the connection."""
     tx.execute(update(t.sessions).where(_s.node_id == node_id, _s.epoch == epoch).values(order_sent=order_id))
 
 

@@ -107,7 +107,7 @@ def sent(tx: Tx, send_id: int, group_id: int) -> Send | None:
 
 
 def rest(tx: Tx, channel: str, target: str | None, until: float) -> None:
-    """Nothing open goes to `target` (None: to any of the channel) before `until`."""
+    """Send nothing open to `target` (None: to any of the channel) before `until`."""
     tx.execute(update(t.notice_sends).where(*_open(channel, target), _s.next_at < until).values(next_at=until))
 
 
@@ -124,7 +124,7 @@ def _open(channel: str, target: str | None) -> list[Any]:
 
 
 def redirect(tx: Tx, group_id: int, channel: str, target: str, now: float) -> None:
-    """What is open to the group by that channel goes to `target` from now on; '': it is given up."""
+    """Send what is open to the group by that channel to `target` from now on; '': give it up."""
     own = (_s.done_at.is_(None), _s.channel == channel,
            _s.notice_id.in_(select(_n.id).where(_n.group_id == group_id)))
     values = dict(target=target, next_at=now) if target else dict(done_at=now, error=f"the group has no {channel} now")

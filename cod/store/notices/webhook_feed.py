@@ -36,13 +36,13 @@ def readers(tx: Tx) -> dict[str, list[Group]]:
 
 
 def mark(tx: Tx, kind: str) -> int | None:
-    """Up to which row it was posted; None: nobody has it posted yet."""
+    """Return up to which row events were posted; None: nobody has them posted yet."""
     found = watermarks.at(tx, _name(kind))
     return None if found is None else int(found)
 
 
 def begin(tx: Tx, kind: str) -> None:
-    """From now on it is posted: not what is past."""
+    """Post events from now on: not what is past."""
     newest = tx.scalar(select(func.max(_TABLES[kind].c.id))) or 0
     watermarks.move(tx, _name(kind), None, float(newest))
 
@@ -53,7 +53,7 @@ def move(tx: Tx, kind: str, before: int, after: int) -> bool:
 
 
 def end(tx: Tx, kind: str) -> None:
-    """Nobody has it posted any more."""
+    """Post events no more."""
     watermarks.forget(tx, _name(kind))
 
 
@@ -85,7 +85,8 @@ def _vclusters(tx: Tx, after: int) -> list[Happened]:
 
 
 def _nodes(tx: Tx, after: int) -> list[Happened]:
-    """With the vcluster that the node left, where it left one: its row says only where it is afterwards."""
+    """Return the nodes' events with the vcluster that each left, where it left one: the row says only where it is
+    afterwards."""
     h, n, v = t.node_history.c, t.nodes.c, t.vclusters.alias()
     query = (select(v.c.group_id, _left(), h.id, h.at, n.name, h.event, h.from_state, h.to_state, v.c.name, h.cause,
                     h.vcluster_id)

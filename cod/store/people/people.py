@@ -131,7 +131,7 @@ def owners(tx: Tx, group_id: int) -> int:
 
 
 def set_role(tx: Tx, group_id: int, user_id: int, role: Role | None) -> None:
-    """From now on the user is `role` in the group; None: nothing."""
+    """Make the user `role` in the group; None: take the user out."""
     tx.execute(delete(t.group_permissions).where(_p.group_id == group_id, _p.user_id == user_id))
     if role is not None:
         tx.execute(insert(t.group_permissions).values(group_id=group_id, user_id=user_id, role=role.value))

@@ -75,7 +75,7 @@ def of_user(tx: Tx, user_id: int, now: float, idle: float) -> list[WebSession]:
 
 
 def seen(tx: Tx, session_id: int, now: float) -> None:
-    """Somebody used it just now."""
+    """Record that somebody used the session just now."""
     tx.execute(update(t.web_sessions).where(_w.id == session_id, _w.last_seen < now).values(last_seen=now))
 
 

@@ -88,9 +88,10 @@ def _digests(
     tx: Tx, kept: Iterable[node_counts.Kept], many: bool, by: node_counts.AssignedBy, now: float,
     before: PassRows | None,
 ) -> Digests:
-    """Taken before the rows are read, and only where nothing seems to have happened since the last time: in busy times
-    they would be taken in vain. What is new and gone again meanwhile shows in `latest`. Every `ANEW` seconds they count
-    for nothing: rows and digest are not read at one moment, and a change undone in between would stay unseen."""
+    """Return the digests of the rows. They are taken before the rows are read, and only where nothing seems to have
+    happened since the last time: in busy times they would be taken in vain. What is new and gone again meanwhile shows
+    in `latest`. Every `ANEW` seconds they count for nothing: rows and digest are not read at one moment, and a change
+    undone in between would stay unseen."""
     ids = (select(func.max(table.c.id)).scalar_subquery() for table in (t.node_history, t.node_requests, t.vclusters))
     latest = (now // ANEW, *tx.execute(select(*ids)).one())
     held = digest(tx, node_counts.held_rows(by)) if before and before.digests.latest == latest else None

@@ -76,12 +76,12 @@ def promised(tx: Tx, request_id: int) -> dict[int, tuple[int, float]]:
 
 
 def drop(tx: Tx, node_ids: Sequence[int]) -> None:
-    """Those nodes are kept for nobody any more."""
+    """Keep those nodes for nobody any more."""
     for part in slices(node_ids):
         tx.execute(delete(t.reservations).where(_r.node_id.in_(part)))
 
 
 def clear(tx: Tx, request_ids: Sequence[int]) -> None:
-    """No node is kept for those requests any more."""
+    """Keep no node for those requests any more."""
     for part in slices(request_ids):
         tx.execute(delete(t.reservations).where(_r.request_id.in_(part)))

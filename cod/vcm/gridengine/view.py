@@ -55,7 +55,7 @@ class Waiting:
 
     @property
     def ready(self) -> bool:
-        """Whether it would start if there were room: held, erroneous and deleted jobs would not."""
+        """Return whether the job would start if there were room: held, erroneous and deleted jobs would not."""
         return self.considered and not set(self.state) & set("hEd")
 
 
@@ -75,7 +75,7 @@ class Host:
 
     @property
     def usable(self) -> bool:
-        """Whether the host takes jobs."""
+        """Return whether the host takes jobs."""
         return self.heard and not self.states
 
 

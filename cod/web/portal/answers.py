@@ -63,7 +63,7 @@ def packed(answer: Answer, accepts: str | None) -> Answer:
 
 
 def redirect(path: str, *cookies: str) -> Answer:
-    """On to another page, to be fetched by GET."""
+    """Return the redirect to another page, to be fetched by GET."""
     return Answer(303, headers={"Location": path}, cookies=list(cookies))
 
 

@@ -42,7 +42,7 @@ class PortalSession:
 
     @property
     def who(self) -> Who | None:
-        """Who asks, where somebody is signed in."""
+        """Return who asks, where somebody is signed in."""
         return self.session.who if self.session else None
 
     def csrf(self) -> str:

@@ -192,7 +192,7 @@ class Intake:
         await self.forget(upload)
 
     async def cancel(self, upload: Upload) -> None:
-        """Somebody gave the upload up: the row is gone, its sender is cut off, the file goes."""
+        """Cancel an upload whose row is gone: its sender is cut off, the file goes."""
         if (piece := self._pieces.get(upload.id)) is not None:
             await piece.break_off()
         await self.forget(upload)

@@ -149,7 +149,7 @@ class Piece:
             self._connection.flow()
 
     def _put(self, gathered: list[bytes]) -> None:
-        """In a thread."""
+        """Write the bytes, in a thread."""
         if self._checksum:
             for data in gathered:
                 self._checksum.update(data)
@@ -200,7 +200,7 @@ class Piece:
             await freed
 
     async def _written(self) -> None:
-        """Nothing more comes: write the rest."""
+        """Write the rest: nothing more comes."""
         self._over = True
         self._go_on()
         await self._writing

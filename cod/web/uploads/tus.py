@@ -99,7 +99,7 @@ def check_offset(upload: Upload, given: int, length: int | None) -> None:
 
 
 def too_long(upload: Upload) -> HttpProblem:
-    """More comes than was said."""
+    """Return the problem of an upload that sends more than it said."""
     return HttpProblem(413, "too_large", f"the upload was to have {upload.size} bytes, and this piece goes beyond")
 
 

@@ -97,7 +97,7 @@ class Decoder:
 
     @property
     def midway(self) -> bool:
-        """Whether a message has begun that is not whole yet."""
+        """Return whether a message has begun that is not whole yet."""
         return bool(self._rest or self._lines or self._head)
 
     def _next(self) -> Message | None:

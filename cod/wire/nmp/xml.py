@@ -89,7 +89,7 @@ def _words(name: str, text: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Without the control characters that XML forbids."""
+    """Return the text without the control characters that XML forbids."""
     return "".join(char if char >= " " and char not in "\ufffe\uffff" else " " for char in text)
 
 

@@ -49,15 +49,16 @@ async def _sign_out(portal: Portal, asked: PageRequest, fields: Fields) -> Answe
 
 
 async def _leave(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
-    """To the provider. What is to be the same when the browser is back is in a cookie that comes along then."""
+    """Send the browser to the provider. What is to be the same when the browser is back is in a cookie that comes along
+    then."""
     back = fields.one("back", "/")
     url, visit = await portal.context.signin.oidc_begin(back if is_local(back) else "/")
     return redirect(url, sessions.cookie(sessions.AWAY, visit, 600, strict=False))
 
 
 async def _return(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
-    """Back from the provider. The next page is our own page's doing, not the redirect's: else the new cookie, which is
-    strict, would stay behind."""
+    """Sign in who comes back from the provider. The next page is our own page's doing, not the redirect's: else the new
+    cookie, which is strict, would stay behind."""
     found = sessions.cookies(asked.header("cookie")).get(sessions.AWAY, "")
     query = {name: values[0] for name, values in fields.values.items()}
     cookie, back = await portal.context.signin.oidc_finish(
