@@ -268,12 +268,12 @@ def test_void_with_its_enrolment(tx: Tx, site: Site, inviter: Inviter, how: str)
 
 def test_the_script_writes_the_files_for_root_alone(tmp_path: Path) -> None:
     """Run as cloud-init runs it, in another folder."""
-    files = inner_vcm.files("pool", ["10.0.0.1:8071"], "-----BEGIN CERTIFICATE-----\nx$`\\\n", "5e" * 32)
-    script = files["vendor-data"].replace(inner_vcm.FOLDER, str(tmp_path / "etc"))
+    part = inner_vcm.seed_part("pool", ["10.0.0.1:8071"], "-----BEGIN CERTIFICATE-----\nx$`\\\n", "5e" * 32)
+    script, files = part.scripts[0], part.files
+    script = script.replace(inner_vcm.FOLDER, str(tmp_path / "etc"))
     subprocess.run(["sh", "-c", script], check=True, umask=0)
     written = {file.name: file for file in (tmp_path / "etc/pool").iterdir()}
-    assert {name: file.read_text() for name, file in written.items()} == {
-        name: text for name, text in files.items() if name != "vendor-data"}
+    assert {name: file.read_text() for name, file in written.items()} == dict(files)
     assert {file.stat().st_mode & 0o777 for file in written.values()} == {0o600}
 
 

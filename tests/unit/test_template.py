@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from email import message_from_string
@@ -14,6 +15,7 @@ from cod import data
 from cod.model import Image, Refused, TypeRules
 from cod.orders import ImageSource, Partition
 from cod.policy.nodes import prime, template
+from cod.policy.nodes.seed import SeedPart, login_keys, seed_files
 from cod.wire import xmldoc
 
 SHA = "ab" * 32
@@ -242,7 +244,11 @@ def test_a_diskless_template_names_files() -> None:
 
 
 def seed(configuration: template.Configuration, *keys: str) -> dict[str, str]:
-    return prime.seed_files(configuration, instance="1.2", fqdn="n1.web.example", mac="52:54:00:00:00:01", keys=keys)
+    return seed_with(configuration, SeedPart(), login_keys(keys))
+
+
+def seed_with(configuration: template.Configuration, *parts: SeedPart) -> dict[str, str]:
+    return seed_files(configuration, instance="1.2", fqdn="n1.web.example", mac="52:54:00:00:00:01", parts=parts)
 
 
 def test_seeds() -> None:
@@ -274,11 +280,24 @@ def test_user_data_begins_with_its_first_line_however_it_is_laid_out(written: st
 
 def test_vendor_data_of_two_kinds_travel_together() -> None:
     seeded = checked(wrap('<image target="disk" name="a"/><personalise seed="nocloud"/>'))
-    script = {"vendor-data": "#!/bin/sh\necho\n", "invitation": "x"}
-    bare = prime.with_more(seed(seeded), script)
-    assert bare["vendor-data"] == script["vendor-data"]
-    both = prime.with_more(seed(seeded, "k"), script)
+    script = SeedPart(scripts=("#!/bin/sh\necho\n",), files={"invitation": "x"})
+    assert seed_with(seeded, script)["vendor-data"] == script.scripts[0], "one document alone travels as it is"
+    both = seed_with(seeded, login_keys(["k"]), script)
     assert both["invitation"] == "x"
     parts = [(part.get_content_type(), part.get_payload()) for part in message_from_string(both["vendor-data"]).walk()]
     assert parts[1:] == [("text/cloud-config", '#cloud-config\n{"disable_root": false}\n'),
                          ("text/x-shellscript", "#!/bin/sh\necho\n")]
+
+
+def test_cloud_config_of_several_subjects_is_one_and_loses_nothing() -> None:
+    """cloud-init would let the last list of `write_files` replace the others."""
+    seeded = checked(wrap('<image target="disk" name="a"/><personalise seed="nocloud"/>'))
+    first = SeedPart(cloud_config={"write_files": [{"path": "/a"}], "ssh": {"emit_keys_to_console": False}, "x": 1})
+    second = SeedPart({"tags": "t"}, {"write_files": [{"path": "/b"}], "ssh": {"b": True}, "x": 2},
+                      ("#cloud-boothook\n",))
+    files = seed_with(seeded, first, second)
+    assert json.loads(files["meta-data"])["tags"] == "t"
+    config, hook = list(message_from_string(files["vendor-data"]).walk())[1:]
+    assert json.loads(str(config.get_payload()).partition("\n")[2]) == {
+        "write_files": [{"path": "/a"}, {"path": "/b"}], "ssh": {"emit_keys_to_console": False, "b": True}, "x": 2}
+    assert hook.get_content_type() == "text/cloud-boothook"

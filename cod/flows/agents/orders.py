@@ -16,22 +16,20 @@ all others     wait      nothing is wanted, or nothing is decided yet
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from cod.core import transitions
+from cod.core import seed_parts, transitions
 from cod.model import Assignment, Effect, Inviter, Node, Refused, Result, Site, ipv4, owner_of
 from cod.orders import Deposit, Order
 from cod.policy.hardware import keep
-from cod.policy.nodes import capture, inner_vcm, lifecycle, prime, template
+from cod.policy.nodes import capture, inner_vcm, lifecycle, prime, seed, template
 from cod.policy.nodes.subnets import numbers
-from cod.policy.people import sshkeys as policy
 from cod.states import Disk, NodeEvent, NodeState
 from cod.store import vcms
 from cod.store.engine import Tx
 from cod.store.images import images, templates
 from cod.store.nodes import captures, holding, sessions
-from cod.store.people import sshkeys
 from cod.store.scheduler import vclusters
 
 _ACTIONS = {
@@ -64,49 +62,50 @@ def current(
     if wanted is None:
         raise Refused("conflict", "nobody holds the node any more")
     server = _server(site, address)
-    keys = policy.fitting(key.line for _user, key in sshkeys.of_group(tx, wanted.group_id))
-    order = _prime(tx, node, order_id, wanted, site, f"http://{server}:{site.http_port}/images", keys)
-    order = replace(order, keep=spared)
-    if inviter is None or not order.seed:
-        return order
-    return replace(order, seed=prime.with_more(order.seed, _inside(tx, node, order_id, site, server, inviter, now)))
+    configuration = template.parse(wanted.document)
+    order = _prime(tx, node, order_id, wanted, configuration, site, f"http://{server}:{site.http_port}/images")
+    if not configuration.seed:
+        return replace(order, keep=spared)
+    parts = list(seed_parts.parts(tx, node, wanted, site))
+    if inviter is not None:
+        parts += _vcm_inside(tx, node, order_id, site, server, inviter, now)
+    vcluster = vclusters.get(tx, node.vcluster_id or 0)
+    domain = f"{vcluster.name}.{site.domain}" if vcluster else site.domain
+    files = seed.seed_files(configuration, instance=order_id, fqdn=f"{node.hostname or node.name}.{domain}",
+                            mac=node.boot_mac, parts=parts)
+    return replace(order, keep=spared, seed=files)
 
 
 def _prime(
-    tx: Tx, node: Node, order_id: str, wanted: Assignment, site: Site, base: str, keys: Sequence[str]
+    tx: Tx, node: Node, order_id: str, wanted: Assignment, configuration: template.Configuration, site: Site, base: str
 ) -> Order:
-    configuration = template.parse(wanted.document)
     there = images.meant(tx, template.image_names(configuration), owner_of(wanted.name))
     report = keep.marked(node.attributes or "", keep.marks(node.keep, site.keep, node.name, node.boot_mac))
     if report and (why := keep.in_the_way(configuration.disk, report)):
         raise Refused("conflict", why)
     parts = prime.resolve(configuration, report, there, base, site.types)
-    vcluster = vclusters.get(tx, node.vcluster_id or 0)
-    domain = f"{vcluster.name}.{site.domain}" if vcluster else site.domain
-    seed = prime.seed_files(configuration, instance=order_id, fqdn=f"{node.hostname or node.name}.{domain}",
-                            mac=node.boot_mac, keys=keys)
     # A disk that was wiped and not written since needs no second wipe; anything else does, such as one that was kept.
     clean = node.disk == Disk.CLEAN and not keep.unkept(node.attributes, report)
     return Order(order_id, "prime", disk=parts.disk, wipe=not clean, verify=parts.verify,
-                 table=parts.table, partitions=parts.partitions, images=parts.images, seed=seed, sector=parts.sector)
+                 table=parts.table, partitions=parts.partitions, images=parts.images, sector=parts.sector)
 
 
-def _inside(
+def _vcm_inside(
     tx: Tx, node: Node, order_id: str, site: Site, server: str, inviter: Inviter, now: float
-) -> Mapping[str, str]:
+) -> list[seed.SeedPart]:
     """Return what its vcluster's VCM finds in the seed, where that runs on this node. The same order invites once."""
     vcluster = vclusters.get(tx, node.vcluster_id or 0)
     if vcluster is None or not site.nmp_port or not vcms.runs_on(tx, vcluster.id, node.hostname):
-        return {}
+        return []
     vcm = vcms.get(tx, vcluster.id, lock=True)  # it may be enrolled anew just now
     if vcm is None or vcm.head != node.hostname:
-        return {}
+        return []
     secret = inviter.invitation(inner_vcm.words(vcluster.id, vcm.enrolled_at, order_id))
     vcms.invite(tx, vcm, node_id=node.id, digest=hashlib.sha256(secret.encode()).hexdigest(),
                 expires_at=now + inner_vcm.LASTS)
     others = sorted({subnet.server for subnet in site.subnets} - {server})
     servers = [f"{each}:{site.nmp_port}" for each in (server, *others)]
-    return inner_vcm.files(vcluster.name, servers, inviter.authority, secret)
+    return [inner_vcm.seed_part(vcluster.name, servers, inviter.authority, secret)]
 
 
 def _capture(tx: Tx, node: Node, order_id: str, base: str) -> Order:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from cod.model import Refused
+from cod.policy.nodes.seed import SeedPart
 from cod.policy.nodes.template import Configuration
 
 FOLDER = "/etc/cod/vcm"  # below it each vcluster's, as docs/systemd/cod-vcm@.service has it
@@ -60,9 +61,10 @@ def words(vcluster_id: int, enrolled_at: float, order_id: str) -> str:
     return f"{vcluster_id} {enrolled_at!r} {order_id}"
 
 
-def files(vcluster: str, servers: Sequence[str], authority: str, invitation: str) -> Mapping[str, str]:
-    """Return files of the seed, by name."""
+def seed_part(vcluster: str, servers: Sequence[str], authority: str, invitation: str) -> SeedPart:
+    """Return the VCM's part of the seed of its node."""
     found = {CONFIGURATION: configuration(vcluster, servers, invited=True), AUTHORITY: authority,
              INVITATION: invitation + "\n"}
     written = "".join(f"cat > {name} <<'COD'\n{text}COD\n" for name, text in found.items())
-    return found | {"vendor-data": _SCRIPT.format(vcluster=vcluster, folder=f"{FOLDER}/{vcluster}", files=written)}
+    script = _SCRIPT.format(vcluster=vcluster, folder=f"{FOLDER}/{vcluster}", files=written)
+    return SeedPart(scripts=(script,), files=found, secret=True)

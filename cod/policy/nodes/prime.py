@@ -1,4 +1,4 @@
-"""What a configuration template means for one node: its part of the order, boot files, the seed. Pure.
+"""What a configuration template means for one node: its part of the order, boot files. Pure.
 
 Asked when a node is to be primed or booted: chooses among the template's images by the node's hardware and turns names
 into places to fetch from.
@@ -6,8 +6,7 @@ into places to fetch from.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cod.model import Image, Refused, TypeRules
@@ -78,47 +77,6 @@ def _file_url(file: File, images: Mapping[str, Image], base_url: str) -> str:
         return file.url
     _check_image(images.get(file.name), file.name, ("file",))
     return f"{base_url}/{images[file.name].digest}/file"
-
-
-def seed_files(
-    configuration: Configuration, *, instance: str, fqdn: str, mac: str, keys: Sequence[str] = ()
-) -> dict[str, str]:
-    """Return files of the NoCloud seed (cloud-init's data source), by name; empty when the template wants none.
-
-    instance  changes whenever the node is primed anew, so that cloud-init runs again (an order's id will do)
-    fqdn      the node's name with its domain; cloud-init makes its first word the host name
-    mac       the NIC that asks DHCP. Left to itself, cloud-init takes the first one with a cable
-    keys      lines of root's authorized_keys. cloud-init takes them from the meta data, for its default user and,
-              since the vendor data allows it, for root; images that read their seed themselves find them in a file
-    """
-    if not configuration.seed:
-        return {}
-    meta = {"instance-id": instance, "local-hostname": fqdn}
-    network = {"version": 2, "ethernets": {"boot": {"match": {"macaddress": mac}, "dhcp4": True}}}
-    files = {  # JSON is YAML, and quotes by itself
-        "meta-data": json.dumps(meta | ({"public-keys": list(keys)} if keys else {})) + "\n",
-        "user-data": configuration.user_data or "#cloud-config\n{}\n",
-        "network-config": json.dumps(network) + "\n",
-    }
-    if keys:
-        files |= {"authorized_keys": "".join(f"{key}\n" for key in keys), "vendor-data": _ROOT_LETS_IN}
-    return files
-
-
-_ROOT_LETS_IN = '#cloud-config\n{"disable_root": false}\n'
-
-
-def with_more(seed: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """Return a seed with more files; where both have vendor data, cloud-init gets both, as parts of one (MIME)."""
-    both = [files["vendor-data"] for files in (seed, more) if "vendor-data" in files]
-    joined = {"vendor-data": _multipart(both)} if len(both) > 1 else {}
-    return {**seed, **more, **joined}
-
-
-def _multipart(parts: Iterable[str]) -> str:
-    kinds = {"#!": "text/x-shellscript", "#c": "text/cloud-config"}
-    shown = "".join(f"--==COD==\nContent-Type: {kinds[part[:2]]}\n\n{part}\n" for part in parts)
-    return f'Content-Type: multipart/mixed; boundary="==COD=="\nMIME-Version: 1.0\n\n{shown}--==COD==--\n'
 
 
 # ---------------------------------------------------------------- are the images there?

@@ -1,0 +1,18 @@
+"""What each subject of COD adds to the seed of a node, and to what the metadata service tells that node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cod.model import Assignment, Node, Site
+from cod.policy.nodes import seed
+from cod.policy.people import sshkeys as policy
+from cod.store.engine import Tx
+from cod.store.people import sshkeys
+
+
+def parts(tx: Tx, node: Node, wanted: Assignment, site: Site) -> Sequence[seed.SeedPart]:
+    """Return the parts for a node that is held as `wanted` says. A subject adds its part to this list."""
+    return [
+        seed.login_keys(policy.fitting(key.line for _user, key in sshkeys.of_group(tx, wanted.group_id))),
+    ]

@@ -1,0 +1,126 @@
+"""The seed of a node: files that cloud-init, or the image itself, reads at the first boot. Pure.
+
+A subject that has something to say to a node (SSH keys, accounts, host keys, a VCM) makes a `SeedPart`;
+`cod.core.seed_parts` lists them. Parts are merged here and not by cloud-init, which would let one list of `write_files`
+replace another.
+
+Images that read the seed themselves find a part's `files` beside those of cloud-init.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cod.policy.nodes.template import Configuration
+
+_TYPES = {"#!": "text/x-shellscript", "#cloud-config": "text/cloud-config", "#cloud-boothook": "text/cloud-boothook"}
+
+
+@dataclass(frozen=True, slots=True)
+class SeedPart:
+    """One subject's share of a seed.
+
+    meta          keys of the meta-data
+    cloud_config  keys of the vendor data's cloud-config: mappings and lists of several parts are joined. A template's
+                  user data replaces a key of the same name, lists included: what must not be lost goes into `scripts`
+    scripts       `#!` scripts of the vendor data, which run once, late in the first boot, before those of the user
+                  data; or `#cloud-boothook`s, which run early in every boot
+    files         files beside those of cloud-init, by name
+    secret        the part is written to the disk only, and never told by the metadata service
+    """
+
+    meta: Mapping[str, object] = field(default_factory=dict)
+    cloud_config: Mapping[str, object] = field(default_factory=dict)
+    scripts: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    secret: bool = False
+
+
+def login_keys(keys: Sequence[str]) -> SeedPart:
+    """Return the part with the lines of root's authorized_keys.
+
+    cloud-init takes the keys from the meta-data, for its default user and, since the vendor data allows it, for root.
+    """
+    if not keys:
+        return SeedPart()
+    return SeedPart({"public-keys": list(keys)}, {"disable_root": False},
+                    files={"authorized_keys": "".join(f"{key}\n" for key in keys)})
+
+
+def seed_files(
+    configuration: Configuration, *, instance: str, fqdn: str, mac: str, parts: Sequence[SeedPart] = ()
+) -> dict[str, str]:
+    """Return files of the NoCloud seed (cloud-init's data source), by name; empty when the template wants none.
+
+    instance  changes whenever the node is primed anew, so that cloud-init runs again (an order's id will do)
+    fqdn      the node's name with its domain; cloud-init makes its first word the host name
+    mac       the NIC that asks DHCP. Left to itself, cloud-init takes the first one with a cable
+    """
+    if not configuration.seed:
+        return {}
+    files = {
+        "meta-data": meta_data(instance, fqdn, parts),
+        "user-data": user_data(configuration),
+        "network-config": network_config(mac),
+    }
+    if vendor := vendor_data(parts):
+        files["vendor-data"] = vendor
+    for part in parts:
+        files |= part.files
+    return files
+
+
+def meta_data(instance: str, fqdn: str, parts: Iterable[SeedPart]) -> str:
+    """Return NoCloud's meta-data. JSON is YAML, and quotes by itself."""
+    meta: dict[str, object] = {"instance-id": instance, "local-hostname": fqdn}
+    for part in parts:
+        meta |= part.meta
+    return json.dumps(meta) + "\n"
+
+
+def user_data(configuration: Configuration) -> str:
+    """Return the template's user data, or an empty one."""
+    return configuration.user_data or "#cloud-config\n{}\n"
+
+
+def network_config(mac: str) -> str:
+    """Return NoCloud's network-config: DHCP on the NIC with that address."""
+    return json.dumps({"version": 2, "ethernets": {"boot": {"match": {"macaddress": mac}, "dhcp4": True}}}) + "\n"
+
+
+def vendor_data(parts: Iterable[SeedPart]) -> str:
+    """Return the vendor data of all parts: one cloud-config and the scripts, as one MIME document where there are
+    several; empty when no part has any."""
+    config: dict[str, object] = {}
+    scripts: list[str] = []
+    for part in parts:
+        config = _merged(config, part.cloud_config)
+        scripts += part.scripts
+    documents = ([f"#cloud-config\n{json.dumps(config)}\n"] if config else []) + scripts
+    return _multipart(documents) if len(documents) > 1 else "".join(documents)
+
+
+def _merged(left: Mapping[str, object], right: Mapping[str, object]) -> dict[str, object]:
+    """Return both mappings as one: mappings in them are merged, lists are joined, of other values the right one
+    counts."""
+    merged = dict(left)
+    for key, value in right.items():
+        known = merged.get(key)
+        if isinstance(known, Mapping) and isinstance(value, Mapping):
+            merged[key] = _merged(known, value)
+        elif isinstance(known, (list, tuple)) and isinstance(value, (list, tuple)):
+            merged[key] = [*known, *value]
+        else:
+            merged[key] = value
+    return merged
+
+
+def _multipart(documents: Iterable[str]) -> str:
+    shown = "".join(f"--==COD==\nContent-Type: {_content_type(text)}\n\n{text}\n" for text in documents)
+    return f'Content-Type: multipart/mixed; boundary="==COD=="\nMIME-Version: 1.0\n\n{shown}--==COD==--\n'
+
+
+def _content_type(text: str) -> str:
+    return next(kind for start, kind in _TYPES.items() if text.startswith(start))
