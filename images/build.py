@@ -1,10 +1,10 @@
 """Makes node images: `python -m images.build NAME... [--out DIR]`, NAME one of hello-a, hello-b, opaque, execd,
-debian.
+debian, debian-members.
 
 Writes DIR/NAME.img, a sparse raw disk, and DIR/NAME.json with its facts: name, version, size (bytes), sha256 of the
 whole image, digest (what the running image says about itself), stamp (of the inputs). Nothing is done when the inputs
-are those of the last time; of all but debian, the same inputs give the same bytes. Needs no network but the
-distribution's packages, and root for debian alone.
+are those of the last time; of all but Debian's, the same inputs give the same bytes. Needs no network but the
+distribution's packages, and root for Debian's alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from images import debian, disk, execd, hello, linux, opaque
 from trampoline.recipe import packages
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-NAMES = (*hello.HELLOS, "opaque", execd.NAME, debian.NAME)
+NAMES = (*hello.HELLOS, "opaque", execd.NAME, *debian.VARIANTS)
 SOURCES = ("images", "trampoline/recipe")
 
 
@@ -44,12 +44,12 @@ def main(arguments: list[str] | None = None) -> int:
 def build(name: str, out: Path, cache: Path) -> dict[str, Any]:
     """Make one image unless it is up to date; returns its facts."""
     with packages.alone(cache):
-        if name == debian.NAME:
-            wanted, root = debian.wanted(), list[packages.Package]()
+        if name in debian.VARIANTS:
+            wanted, root = debian.wanted(name), list[packages.Package]()
         else:
             wanted = [] if name == "opaque" else packages.wanted(linux.PACKAGES)
             root = packages.exactly(execd.PACKAGES) if name == execd.NAME else []
-        stamp = _stamp([*wanted, *root], debian.SOURCES if name == debian.NAME else SOURCES)
+        stamp = _stamp([*wanted, *root], debian.SOURCES if name in debian.VARIANTS else SOURCES)
         known = _known(out, name)
         if known.get("stamp") == stamp and (out / f"{name}.img").is_file():
             return known
@@ -65,8 +65,8 @@ def _make(name: str, out: Path, cache: Path, wanted: list[packages.Package], roo
         (scratch / "data").mkdir()
         if name == "opaque":
             more = opaque.make(path)
-        elif name == debian.NAME:
-            more = debian.make(packages.fetched(wanted, cache / "packages"), scratch, path)
+        elif name in debian.VARIANTS:
+            more = debian.make(name, packages.fetched(wanted, cache / "packages"), scratch, path)
         elif name == execd.NAME:
             more = execd.make(packages.unpacked(wanted, cache), packages.unpacked(root, cache / name), scratch, path)
         else:
@@ -98,8 +98,8 @@ def _stamp(wanted: list[packages.Package], sources: Iterable[str]) -> str:
 
 if __name__ == "__main__":
     needed = {"sfdisk", "mkfs.fat", "mcopy", "mke2fs", "debugfs", "dpkg-deb"}
-    for program in needed | ({"mmdebstrap"} if debian.NAME in sys.argv else set()):
+    for program in needed | ({"mmdebstrap"} if set(debian.VARIANTS) & set(sys.argv) else set()):
         if shutil.which(program) is None:
             raise SystemExit(f"{program} is missing; Debian's packages fdisk, dosfstools, mtools, e2fsprogs and, for "
-                             f"{debian.NAME}, mmdebstrap have what is needed")
+                             "Debian's images, mmdebstrap have what is needed")
     raise SystemExit(main())

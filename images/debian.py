@@ -4,6 +4,9 @@ mmdebstrap sets the packages up in a folder, which takes root; the disk is then 
 device. The system is what Debian calls minimal, and cloud-init makes a node of it: name, keys, network, the root
 partition's growth. Partitions: GRUB's own for BIOS; the EFI system partition with Debian's signed shim and GRUB at the
 removable path; the root last, where it can grow.
+
+The variant `debian-members` lets the members of the group log in, each by their own account: SSSD for accounts, keys
+and sudo rules, autofs and NFS for volumes. Nothing in it is configured: the seed of the node does that.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from images import disk, grub
@@ -18,6 +22,10 @@ from images.disk import MIB, ImagePartition
 from trampoline.recipe import packages
 
 NAME, VERSION, SUITE = "debian", "1", "bookworm"
+VARIANTS = {  # name of the image -> packages beside those of every variant
+    NAME: (),
+    "debian-members": ("sssd-ldap", "libnss-sss", "libpam-sss", "libsss-sudo", "autofs", "nfs-common"),
+}
 PACKAGES = ("linux-image-amd64", "grub-cloud-amd64", "cloud-init", "cloud-guest-utils", "openssh-server", "sudo",
             "dbus", "libpam-systemd", "ca-certificates", "zstd")
 MINIMAL = ("?essential", "?priority(required)", "?priority(important)")  # mmdebstrap's variant `important`, for apt
@@ -43,18 +51,18 @@ FILES = {
 GRUB_BIOS = ("part_gpt", "part_msdos", "ext2", "search_fs_uuid")  # the rest is in /boot/grub
 
 
-def wanted() -> list[packages.Package]:
+def wanted(variant: str = NAME) -> list[packages.Package]:
     """Return every package of the system, at the version that apt would install today. Reads apt's lists only."""
-    return packages.closure((*MINIMAL, *PACKAGES))
+    return packages.closure((*MINIMAL, *PACKAGES, *VARIANTS[variant]))
 
 
-def make(debs: list[Path], scratch: Path, path: Path) -> dict[str, object]:
+def make(variant: str, debs: list[Path], scratch: Path, path: Path) -> dict[str, object]:
     """Write the image to `path`; returns facts beyond its size: its `kernel`, and how many `packages` it has.
 
     debs  the files of all that is `wanted`
     """
     tree = scratch / "root"
-    _install(debs, scratch, tree)
+    _install((*PACKAGES, *VARIANTS[variant]), debs, scratch, tree)
     root = disk.identifier(NAME, "root")
     kernel = next((tree / "boot").glob("vmlinuz-*")).name.removeprefix("vmlinuz-")
     _settle(tree, root, kernel)
@@ -92,8 +100,8 @@ def sources() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _install(debs: list[Path], scratch: Path, tree: Path) -> None:
-    """Set the system's packages up in `tree`."""
+def _install(names: Sequence[str], debs: list[Path], scratch: Path, tree: Path) -> None:
+    """Set the packages `names`, whose files and dependencies are `debs`, up in `tree`."""
     if os.getuid() != 0:
         raise SystemExit(f"{NAME}: setting up a system's packages in a folder takes root")
     (scratch / "sources.list").write_text(sources())
@@ -106,7 +114,7 @@ def _install(debs: list[Path], scratch: Path, tree: Path) -> None:
     )
     leave_out = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in LEFT_OUT]
     done = subprocess.run(
-        ["mmdebstrap", "--quiet", "--mode=root", "--variant=important", f"--include={','.join(PACKAGES)}",
+        ["mmdebstrap", "--quiet", "--mode=root", "--variant=important", f"--include={','.join(names)}",
          "--aptopt=APT::Install-Recommends false", *leave_out, "--dpkgopt=path-include=/usr/share/doc/*/copyright",
          "--dpkgopt=force-confold", f"--setup-hook={hooks[0]}", f"--essential-hook={hooks[1]}",
          SUITE, str(tree), str(scratch / "sources.list")],

@@ -173,6 +173,30 @@ def test_nothing_of_the_build_machine_stays_in_it(image: Path) -> None:
     assert inside(image, "cat /etc/initramfs-tools/update-initramfs.conf").startswith("update_initramfs=yes")
 
 
+def test_the_members_variant_asks_sssd_for_accounts_and_mounts() -> None:
+    """Its packages have set that up; the seed brings SSSD's own configuration."""
+    images.build("debian-members", CHECKOUT / "build/images", CHECKOUT / "build/cache/images")
+    image = CHECKOUT / "build/images/debian-members.img"
+    switch = dict(re.findall(r"^(\w+):\s*(.*?)\s*$", inside(image, "cat /etc/nsswitch.conf"), re.MULTILINE))
+    assert [switch[name].split()[-1] for name in ("passwd", "group", "netgroup", "sudoers", "automount")] == ["sss"] * 5
+    for kind in ("auth", "account", "session"):
+        assert "pam_sss.so" in inside(image, f"cat /etc/pam.d/common-{kind}")
+    started = inside(image, "ls /etc/systemd/system/multi-user.target.wants")
+    assert all(name in started for name in ("sssd.service", "autofs.service", "nfs-client.target", "ssh.service"))
+    assert "lookup_sss.so" in inside(image, "ls /lib/x86_64-linux-gnu/autofs")
+    assert "sss_ssh_authorizedkeys" in inside(image, "ls /usr/bin")
+    assert "sssd.conf" not in inside(image, "ls /etc/sssd")
+    assert "ssh_host" not in inside(image, "ls /etc/ssh")
+
+
+def test_the_variants_packages_are_those_of_debian_and_some_more() -> None:
+    plain, members = set(debian.wanted()), set(debian.wanted("debian-members"))
+    assert plain < members
+    more = {package.file.partition("_")[0] for package in members - plain}
+    assert set(debian.VARIANTS["debian-members"]) <= more
+    assert len(more) < 50, "no desktop, no Samba: what SSSD only recommends is left out"
+
+
 def test_its_packages_are_a_whole_systems_whatever_is_installed_here() -> None:
     names = {package.file.partition("_")[0] for package in debian.wanted()}
     assert set(debian.PACKAGES) <= names
