@@ -51,6 +51,22 @@ def nic(root: Path, name: str, mac: str, *, driver: str = "", carrier: str | Non
         (folder / "wireless").mkdir()
 
 
+def pci(root: Path, slot: str, class_: str, ids: str, *, board: str = "0000:0000", driver: str = "",
+        virtual: bool = False) -> None:
+    """A function of a PCI device; `ids` and `board` are 'vendor:device'."""
+    device = root / "sys/bus/pci/devices" / slot
+    vendor, _, number = ids.partition(":")
+    subvendor, _, subdevice = board.partition(":")
+    for name, value in (("class", class_), ("vendor", vendor), ("device", number), ("subsystem_vendor", subvendor),
+                        ("subsystem_device", subdevice)):
+        put(device / name, f"0x{value}")
+    if driver:
+        (root / "sys/bus/pci/drivers" / driver).mkdir(parents=True, exist_ok=True)
+        (device / "driver").symlink_to(root / "sys/bus/pci/drivers" / driver)
+    if virtual:
+        put(device / "physfn/vendor", "0x0000")
+
+
 def disk(root: Path, name: str, place: str, sectors: int, files: Mapping[str, str | bytes] | None = None,
          partitions: tuple[tuple[int, int, int, str], ...] = ()) -> None:
     """A disk at `place` in the device tree (which says what bus it is on); `files` as in /sys/block/NAME.

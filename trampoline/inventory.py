@@ -10,11 +10,11 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement
 
-from trampoline import biosdisks
+from trampoline import biosdisks, pci
 from trampoline.biosdisks import BiosDisk
 from trampoline.lldp import Heard, deaf
 
@@ -97,6 +97,11 @@ def report(root: Path, boot_mac: str, disks: tuple[Disk, ...], heard: Heard = de
             _put(element, "neighbour", neighbours[nic.name]._asdict())
     for disk in disks:
         _add_disk(node, disk)
+    devices = pci.devices(root)
+    for device in devices:
+        _put(node, "pci", {name.rstrip("_"): value for name, value in asdict(device).items()})
+    if count := pci.gpus(devices):
+        _put(node, "gpu", {"count": str(count)})
     _put(node, "kernel", {"release": _read(root / "proc/sys/kernel/osrelease") or os.uname().release})
     return node
 

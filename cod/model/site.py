@@ -116,7 +116,7 @@ class TypeRules:
     clock_step    MHz that clocks are rounded to
     """
 
-    ignore: tuple[str, ...] = ("firmware/version",)
+    ignore: tuple[str, ...] = ("firmware/version", "pci/subvendor", "pci/subdevice")
     memory_parts: int = 16
     clock_step: int = 100
 

@@ -196,8 +196,8 @@ class TypesTable(Table):
     """What makes node types. Re-read on SIGHUP, for nodes that report from then on; `cod type refresh` sees to all."""
 
     ignore: tuple[Attribute, ...] = Field(
-        ("firmware/version",), description="attributes that take no part, beside those that are particular to one "
-        "machine: 'disk/model', 'nic/driver'")
+        ("firmware/version", "pci/subvendor", "pci/subdevice"), description="attributes that take no part, beside "
+        "those that are particular to one machine: 'disk/model', 'nic/driver'")
     memory_parts: int = Field(16, ge=1, le=1024, description="memory is rounded up to a multiple of this fraction of "
                               "the next power of two")
     clock_step: int = Field(100, ge=1, le=10_000, description="MHz that clocks are rounded to")

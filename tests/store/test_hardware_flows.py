@@ -87,6 +87,20 @@ def test_the_same_change_is_told_once_an_hour_and_another_at_once(lab: Lab) -> N
     assert len(told(lab)) == 5
 
 
+def test_a_trampoline_that_reports_more_makes_a_type_with_the_same_cost_and_tells_nothing(lab: Lab) -> None:
+    """Administrators priced the type before PCI devices were reported."""
+    before = reserve(lab, 1)
+    type_flows.change(lab.tx, name=before, site=lab.site, cost=7.5, warm_low=2, warm_high=3)
+    pci = '<pci slot="0000:00:03.0" class="0200" vendor="1af4" device="1000" driver="virtio-pci"/><kernel'
+    report.report(lab.tx, lab.again(1), hardware(mac(1)).replace("<kernel", pci), lab.site, lab.now)
+    after = types.get(lab.tx, lab.node(1).type_id or 0)
+    assert (after.cost, after.warm_low, after.warm_high) == (7.5, 2, 3)
+    assert after.name != before
+    assert told(lab) == []
+    other = types.of(lab.tx, '<node><memory mib="1" /></node>', lab.now)
+    assert (other.cost, other.warm_low) == (1.0, None)
+
+
 def test_a_first_report_and_other_serials_are_no_change(lab: Lab) -> None:
     lab.machine(1)
     lab.boots(1)

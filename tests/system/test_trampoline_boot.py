@@ -189,6 +189,10 @@ def test_it_reports_its_machine_and_touches_nothing(guest: Guest, expected: tupl
     assert (kind.get("kind"), nic.get("driver"), disk.get("name"), disk.get("transport")) == expected
     assert (nic.get("mac"), nic.get("link"), nic.get("boot")) == (MAC, "up", "yes")
     assert (disk.get("size"), disk.get("serial"), disk.get("local")) == (str(DISK), "S1", "yes")
+    nics = [pci for pci in node.findall("pci") if pci.get("class") == "0200"]
+    assert expected[1] in {(pci.get("driver") or "").replace("virtio-pci", "virtio_net") for pci in nics}
+    assert not any((pci.get("class") or "").startswith("06") for pci in node.findall("pci"))
+    assert node.find("gpu") is None
     assert guest.obey(Order("1.1", "off")) == Done("1.1")
     assert guest.process.wait(120) == 0
     assert guest.disk.read_bytes() == guest.content

@@ -147,7 +147,7 @@ def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
     (('data_dir = "/srv/cod"', 'database = "oracle://x"'), "server.database", "sqlite, mysql or mariadb"),
     (('data_dir = "/srv/cod"', 'database = "nonsense"'), "server.database", "should be a URL"),
     (("[policy]", "[types]\nignore = ['disk/modle']\n[policy]"), "types.ignore.0", "did you mean 'disk/model'?"),
-    (("[policy]", "[types]\nignore = ['gpu']\n[policy]"), "types.ignore.0", "'gpu' is no attribute of a node"),
+    (("[policy]", "[types]\nignore = ['fpga']\n[policy]"), "types.ignore.0", "'fpga' is no attribute of a node"),
     *((("[policy]", f"[types]\nignore = ['disk{each}']\n[policy]"), "types.ignore", f"disk{each} cannot be left out")
       for each in ("", "/local", "/keep", "/sector", "/bootable")),
     (("[policy]", "[types]\nmemory_parts = 0\n[policy]"), "types.memory_parts", "at least 1"),

@@ -12,7 +12,7 @@ from lxml import etree
 from cod import data
 from cod.model import Refused, TypeRules
 from cod.policy.hardware.attributes import ATTRIBUTES, PARTICULAR, PARTS, SEVERAL, is_below, parts
-from cod.policy.hardware.equal import LARGEST, canonical, differences, sentence, steady
+from cod.policy.hardware.equal import LARGEST, canonical, differences, facts, sentence, steady, tells_more
 from cod.wire import xmldoc
 from tests.nodes import REPORT
 
@@ -221,3 +221,50 @@ def test_a_link_that_is_down_keeps_the_speed_it_had() -> None:
         '<node><nic /><nic speed="1000" /><nic speed="1000" /></node>')  # what is up counts as it is now
     assert steady(now, None) == now
     assert steady(was, now) == was
+
+
+# ---------------------------------------------------------------- PCI devices
+
+NIC = '<pci slot="0000:5e:00.0" class="0200" vendor="8086" device="1572" driver="i40e"/>'
+GPU = '<pci slot="0000:3b:00.0" class="0302" vendor="10de" device="20b0" subvendor="10de" subdevice="144e"/>'
+
+
+def with_pci(*devices: str) -> str:
+    gpus = sum("10de" in device for device in devices)
+    count = f'<gpu count="{gpus}"/>' if gpus else ""
+    return REPORT.replace("<kernel", f"{''.join(devices)}{count}<kernel")
+
+
+def test_a_report_without_pci_devices_keeps_its_type() -> None:
+    assert "pci" not in canonical(REPORT)
+    assert "gpu" not in canonical(REPORT)
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("0000:3b:00.0", "0000:af:00.0"), ('driver="i40e"', ""), ('subdevice="144e"', 'subdevice="1450"')])
+def test_slots_drivers_and_boards_of_pci_devices_make_no_type(old: str, new: str) -> None:
+    report = with_pci(GPU, NIC)
+    assert old in report
+    assert canonical(report) == canonical(report.replace(old, new))
+
+
+def test_other_pci_devices_make_another_type() -> None:
+    assert len({canonical(with_pci(*devices)) for devices in ((NIC,), (GPU, NIC), (GPU, GPU, NIC))}) == 3
+
+
+def test_what_a_former_trampoline_did_not_report_is_no_difference() -> None:
+    before, after = canonical(REPORT), canonical(with_pci(GPU, NIC))
+    assert differences(before, after) == []
+    assert tells_more(before, after)
+    assert not tells_more(before, canonical(with_pci(NIC).replace('mib="3965"', 'mib="1980"')))
+    assert not tells_more(after, after)
+
+
+def test_a_gpu_that_died_is_a_difference() -> None:
+    assert differences(canonical(with_pci(GPU, GPU, NIC)), canonical(with_pci(GPU, NIC))) == [
+        "gpu/count: was 2, is 1", "pci: one is gone (class 0302, device 20b0, vendor 10de)"]
+
+
+def test_a_pci_device_is_one_line_of_facts() -> None:
+    assert dict(facts(with_pci(GPU, NIC)))["pci 2"] == "class 0200, vendor 8086, device 1572, driver i40e, " \
+        "slot 0000:5e:00.0"

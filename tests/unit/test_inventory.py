@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from lxml import etree
 
-from tests.hardware import UUID, disk, machine, memory_device, nic, put
+from tests.hardware import UUID, disk, machine, memory_device, nic, pci, put
 from trampoline import inventory
 from trampoline.inventory import Disk, Partition
 
@@ -143,6 +143,44 @@ def test_an_interface_that_is_down_tells_neither_link_nor_speed(root: Path) -> N
     nic(root, "eth0", MAC, driver="e1000", carrier=None, speed="4294967295")
     assert one(report(root), "nic") == {
         "name": "eth0", "mac": MAC, "driver": "e1000", "link": "unknown", "boot": "yes"}
+
+
+# ---------------------------------------------------------------- PCI devices
+
+
+def test_pci_devices_are_reported_with_their_ids_and_drivers(root: Path) -> None:
+    pci(root, "0000:3b:00.0", "030200", "10de:20b0", board="10de:144e")
+    pci(root, "0000:5e:00.0", "020000", "8086:1572", driver="i40e")
+    assert [dict(found.attrib) for found in report(root).findall("pci")] == [
+        {"slot": "0000:3b:00.0", "class": "0302", "vendor": "10de", "device": "20b0", "subvendor": "10de",
+         "subdevice": "144e"},
+        {"slot": "0000:5e:00.0", "class": "0200", "vendor": "8086", "device": "1572", "driver": "i40e"}]
+    assert one(report(root), "gpu") == {"count": "1"}
+
+
+def test_bridges_chipset_parts_and_virtual_functions_are_left_out(root: Path) -> None:
+    for number, class_ in enumerate(("060400", "050000", "058000", "078000", "080700", "0c0500", "110100", "118000")):
+        pci(root, f"0000:00:{number:02x}.0", class_, "8086:2000")
+    pci(root, "0000:5e:02.0", "020000", "8086:154c", driver="iavf", virtual=True)
+    put(root / "sys/bus/pci/devices/0000:00:1f.0/class", "rubbish")
+    assert report(root).findall("pci") == []
+
+
+@pytest.mark.parametrize(("slot", "class_", "ids", "counts"), [
+    ("0000:3b:00.0", "030200", "10de:20b0", True),  # NVIDIA A100
+    ("0000:3b:00.0", "038000", "1002:740f", True),  # AMD Instinct MI210
+    ("0000:3b:00.0", "120000", "1002:74a1", True),  # AMD Instinct MI300X
+    ("0000:3b:00.0", "038000", "8086:0bd5", True),  # Intel Data Center GPU Max
+    ("0000:00:02.0", "030000", "8086:3e98", False),  # inside an Intel processor
+    ("0000:03:00.0", "030000", "1a03:2000", False),  # ASPEED, of a BMC
+    ("0000:03:00.0", "030000", "102b:0536", False),  # Matrox, of a BMC
+    ("0000:00:02.0", "030000", "1234:1111", False),  # QEMU
+    ("0000:3b:00.1", "040300", "10de:228b", False),  # the sound of a graphics card
+    ("0000:3b:00.0", "120000", "10ee:5000", False),  # an FPGA
+])
+def test_gpus_are_what_computes(root: Path, slot: str, class_: str, ids: str, counts: bool) -> None:
+    pci(root, slot, class_, ids)
+    assert (report(root).find("gpu") is not None) == counts
 
 
 # ---------------------------------------------------------------- disks

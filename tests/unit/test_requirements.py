@@ -46,7 +46,7 @@ def test_what_is_no_requirements_document(document: str, sentence: str) -> None:
 @pytest.mark.parametrize(("inner", "sentence"), [
     # what stands where
     ("<memmory/>", "memmory: no node has such an attribute; did you mean memory?"),
-    ("<gpu/>", "gpu: no node has such an attribute; there is system, firmware, memory, cpu, nic, disk"),
+    ("<fpga/>", "fpga: no node has such an attribute; there is system, firmware, memory, cpu, nic, disk, pci, gpu"),
     ("<cpu><cores/></cpu>", "cpu/cores: no node has such an attribute; there is count, sockets, arch, model, mhz, f"),
     ("<disk><siz/></disk>", "disk/siz: no node has such an attribute; did you mean size?"),
     ("<memory><mib><mib/></mib></memory>", "memory/mib: it has no parts"),
@@ -81,7 +81,7 @@ def test_what_is_no_requirements_document(document: str, sentence: str) -> None:
     (f'<cpu><model like="{"a" * 201}"/></cpu>', "cpu/model: like has 201 characters; it takes 1 to 200"),
     ('<cpu><model one-of="a||b"/></cpu>', "cpu/model: one-of has an empty value"),
     ('<memory present="maybe"/>', "memory: present is yes or no, not 'maybe'"),
-    ('<gpu present="no"><x atleast="4"/></gpu>', "gpu/x: there is no operator 'atleast'"),
+    ('<fpga present="no"><x atleast="4"/></fpga>', "fpga/x: there is no operator 'atleast'"),
     # contradictions
     ('<memory><mib min="8GiB" max="4GiB"/></memory>', "memory/mib: min 8GiB is above max 4GiB"),
     ('<memory><mib min="4096" max="4000MiB"/></memory>', "memory/mib: min 4096 is above max 4000MiB"),
@@ -120,7 +120,7 @@ def test_attributes_that_the_site_ignores_cannot_be_asked_for() -> None:
     '<memory><mib min="4096" equal="4GiB" one-of="4GiB 8GiB"/></memory>',
     '<nic><speed min="2.5Gb/s"/></nic><nic/><nic present="no"><speed max="100"/></nic>',
     '<cpu><flag equal="aes"/><flag equal="vmx"/><flag equal="svm" present="no"/></cpu>',
-    '<memory present="no"/><memory/>', '<gpu present="no"><memory><mib min="4GiB"/></memory></gpu>',
+    '<memory present="no"/><memory/>', '<fpga present="no"><memory><mib min="4GiB"/></memory></fpga>',
     '<disk><size min="9PB"/></disk>', '<firmware><version version-min="2.1" version-max="2.1.0"/></firmware>',
     '<!-- a comment --><?pi?><cpu><model like="*[0-9]v[34] *|EPYC*"/></cpu>',
 ])
@@ -143,7 +143,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         assert read(text).name
 
 
-NAMES = [*{part for path in ATTRIBUTES for part in path.split("/")}, "gpu"]
+NAMES = [*{part for path in ATTRIBUTES for part in path.split("/")}, "fpga"]
 WORDS = ["4096", "4GiB", "2.4GHz", "10Gb/s", "much", "x86_64", "2.1a", "*a?[b-c]|d", "[", "yes", "no", "a b", ""]
 
 

@@ -122,6 +122,10 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     print_table(("ADDRESS", "MAC", "KIND", "STATE", "HOST", "EXPIRES"),
                 [(b["address"], b["mac"], b["kind"], b["state"], b["hostname"], when(b["expires_at"]))
                  for b in value["bindings"]])
+    if value["pci"]:
+        print_table(("SLOT", "CLASS", "PCI DEVICE", "IDS", "DRIVER"),
+                    [(d["slot"], d["class_name"] or d["class_id"], d["name"], f"{d['vendor']}:{d['device']}",
+                      d["driver"]) for d in value["pci"]])
     if value["conflicts"]:
         print_table(("AT", "CONFLICT", "ABOUT"), [(when(c["at"]), c["kind"], c["about"]) for c in value["conflicts"]])
     print_table(("AT", "EVENT", "STATE", "CAUSE", "BY"),

@@ -41,7 +41,7 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result[
     marks = keep.marks(own, site.keep, owner.name, owner.boot_mac)
     document = keep.marked(equal.steady(document, node.attributes), marks)
     try:
-        kind = types.of(tx, equal.canonical(document, site.types), now)
+        kind = _type_of(tx, owner, document, site, now)
     except Refused as refused:
         return Result(refused.sentence)
     node, peer = _unite(tx, node, peer, joining, site, now)
@@ -61,6 +61,15 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result[
     else:
         moved = _move_on(tx, stored, site, now)
     return Result(peer, transitions.wakes(stored, moved))
+
+
+def _type_of(tx: Tx, node: Node, document: str, site: Site, now: float) -> NodeType:
+    """Return the type of the node by its new marked report. A type that is new only because trampolines report more
+    than they did takes over the cost and marks of the node's former type."""
+    canonical = equal.canonical(document, site.types)
+    before = types.get(tx, node.type_id) if node.type_id is not None else None
+    like = before if before is not None and equal.tells_more(before.attributes, canonical) else None
+    return types.of(tx, canonical, now, like=like)
 
 
 def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, now: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cod.core import preemption, transitions
@@ -25,6 +25,11 @@ SHOWN = 20  # power wishes of a node that are shown
 def hardware(node: Node) -> list[tuple[str, str]]:
     """Return what the node last reported of itself, for people: ('memory/mib', '4096 MiB'); [] before that."""
     return equal.facts(node.attributes) if node.attributes else []
+
+
+def pci(node: Node) -> list[Mapping[str, str]]:
+    """Return the attributes of the PCI devices that the node last reported."""
+    return equal.elements(node.attributes, "pci") if node.attributes else []
 
 
 def kept(node: Node) -> tuple[str, ...]:

@@ -58,11 +58,21 @@ ATTRIBUTES: Mapping[str, str] = {
     "disk/partition/start": BYTES,
     "disk/partition/size": BYTES,
     "disk/partition/name": TEXT,
+    "pci": PARTS,
+    "pci/slot": TEXT,
+    "pci/class": TEXT,
+    "pci/vendor": TEXT,
+    "pci/device": TEXT,
+    "pci/subvendor": TEXT,
+    "pci/subdevice": TEXT,
+    "pci/driver": TEXT,
+    "gpu": PARTS,
+    "gpu/count": NUMBER,
     "kernel": PARTS,
     "kernel/release": VERSION,
 }
 
-SEVERAL = frozenset({"cpu/flag", "nic", "disk", "disk/partition"})  # a report may have more than one of these
+SEVERAL = frozenset({"cpu/flag", "nic", "disk", "disk/partition", "pci"})  # a report may have more than one of these
 
 # What a report leaves out because nearly every machine has it: requirements are compared as if it were there.
 LEFT_OUT: Mapping[str, Mapping[str, str]] = {"disk": {"sector": "512", "bootable": "yes"}}
@@ -70,8 +80,12 @@ LEFT_OUT: Mapping[str, Mapping[str, str]] = {"disk": {"sector": "512", "bootable
 # What tells machines of one type apart, or differs from boot to boot: it never makes a type, whatever the site says.
 PARTICULAR = frozenset({
     "version", "kernel", "system/uuid", "system/serial", "nic/name", "nic/mac", "nic/link", "nic/boot", "nic/neighbour",
-    "disk/name", "disk/serial", "disk/wwid", "disk/partition",
+    "disk/name", "disk/serial", "disk/wwid", "disk/partition", "pci/slot", "pci/driver",
 })
+
+
+# What trampolines of former versions did not report: that a report begins to tell it is no change of the machine.
+TOLD_SINCE = ("pci", "gpu")
 
 
 def kind(path: str) -> str | None:

@@ -8,15 +8,16 @@ matched against the canonical form, so that all nodes of a type match or none do
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from xml.etree import ElementTree
 
 from cod.model import Refused, TypeRules
 from cod.policy.hardware import quantity
-from cod.policy.hardware.attributes import PARTICULAR, kind
+from cod.policy.hardware.attributes import PARTICULAR, TOLD_SINCE, kind
 
 LARGEST = 2048  # elements of a canonical form
 TOLD = 5  # differences that are told
+_PCI = ("class", "vendor", "device", "subvendor", "subdevice", "driver", "slot")  # the order in a line
 
 
 def canonical(report_xml: str, rules: TypeRules | None = None) -> str:
@@ -83,6 +84,11 @@ def facts(canonical_xml: str) -> list[tuple[str, str]]:
     return found
 
 
+def elements(report_xml: str, tag: str) -> list[Mapping[str, str]]:
+    """Return the attributes of each of a report's elements of that name, in their order."""
+    return [element.attrib for element in ElementTree.fromstring(report_xml).findall(tag)]
+
+
 def _tell(element: ElementTree.Element, path: str, shown: str, found: list[tuple[str, str]]) -> None:
     found += [(shown + name, _value(value, path + name)) for name, value in element.attrib.items()]
     for tag in dict.fromkeys(child.tag for child in element):
@@ -91,6 +97,10 @@ def _tell(element: ElementTree.Element, path: str, shown: str, found: list[tuple
             found.append((shown + tag, " ".join(child.text or "" for child in same)))
             continue
         for number, child in enumerate(same, 1):
+            if tag == "pci":  # there are dozens: a line each
+                ids = (f"{name} {child.get(name)}" for name in _PCI if child.get(name))
+                found.append((f"pci {number}", ", ".join(ids)))
+                continue
             _tell(child, f"{path}{tag}/", f"{shown}{tag}{f' {number}' if len(same) > 1 else ''}/", found)
 
 
@@ -102,9 +112,23 @@ def differences(before: str, after: str) -> list[str]:
     equal.
 
     A link that came or went is no difference: it makes another type while it lasts, as its speed is an attribute, but
-    cables and switches are slow at some boots and quick at others, and the machine is the same.
+    cables and switches are slow at some boots and quick at others, and the machine is the same. Neither is what a
+    former trampoline did not report.
     """
-    return list(_differences(ElementTree.fromstring(before), ElementTree.fromstring(after), ""))
+    new = ElementTree.fromstring(after)
+    for element in list(new) if _begins_to_tell(before, after) else ():
+        if element.tag in TOLD_SINCE:
+            new.remove(element)
+    return list(_differences(ElementTree.fromstring(before), new, ""))
+
+
+def tells_more(before: str, after: str) -> bool:
+    """Return whether two canonical forms differ by nothing but what a former trampoline did not report."""
+    return _begins_to_tell(before, after) and not differences(before, after)
+
+
+def _begins_to_tell(before: str, after: str) -> bool:
+    return "<pci " in after and not any(f"<{tag} " in before for tag in TOLD_SINCE)
 
 
 def sentence(phrases: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from cod.model import NodeType
 from cod.store import tables as t
 from cod.store.engine import Tx
 
+_GIVEN = ("cost", "warm_low", "warm_high", "watts_off", "watts_idle", "watts_busy")  # by an administrator
 _COLUMNS = [t.node_types.c[f.name] for f in fields(NodeType)]
 
 
@@ -21,22 +22,24 @@ def every(tx: Tx) -> list[NodeType]:
     return [NodeType(*row) for row in tx.execute(select(*_COLUMNS).order_by(t.node_types.c.id))]
 
 
-def of(tx: Tx, canonical: str, now: float) -> NodeType:
+def of(tx: Tx, canonical: str, now: float, *, like: NodeType | None = None) -> NodeType:
     """Return the type with those canonical attributes (`policy.hardware.match.canonical`), made now if they were never
     seen.
 
     A rack of equal machines reports at once, to several servers: whoever is second takes what the first has made.
+    A type that is made takes cost, marks and watts from `like`.
     """
     digest = hashlib.blake2b(canonical.encode(), digest_size=32).hexdigest()
     query = select(*_COLUMNS).where(t.node_types.c.digest == digest)
     row = tx.execute(query).one_or_none()
     if row is not None:
         return NodeType(*row)
+    own = {"cost": 1.0} if like is None else {name: getattr(like, name) for name in _GIVEN}
     number = (tx.scalar(select(func.max(t.node_types.c.id))) or 0) + 1
     for name in (f"type{number}", f"type-{digest[:12]}"):  # an administrator may have given the first to another
         with suppress(exc.IntegrityError), tx.begin_nested():
             tx.execute(insert(t.node_types).values(
-                name=name, digest=digest, attributes=canonical, cost=1.0, created_at=now))
+                name=name, digest=digest, attributes=canonical, created_at=now, **own))
         row = tx.execute(query).one_or_none()
         if row is not None:
             return NodeType(*row)

@@ -39,6 +39,7 @@ _ATTRIBUTES = (
     _Attribute("memory", "Memory", "memory/mib", "min"), _Attribute("cpus", "CPUs", "cpu/count", "min"),
     _Attribute("clock", "Clock", "cpu/mhz", "min"), _Attribute("arch", "Architecture", "cpu/arch", "equal"),
     _Attribute("nic", "Network", "nic/speed", "min"), _Attribute("disk", "A disk of", "disk/size", "min"),
+    _Attribute("gpus", "GPUs", "gpu/count", "min"),
 )  # those of the CPU together: they become one element
 _UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15}
 NAMES = (*(each.name for each in _ATTRIBUTES), "xml")

@@ -12,6 +12,7 @@ from cod import model
 from cod.flows import views
 from cod.flows.nodes import consoles, nodes
 from cod.states import Disk, NodeState
+from cod.web import pci_names
 from cod.web.models import Body, DnsLabel, Items, ListPage, OneOrSeveral, Paged, Patch, Reason, Reply, ReplyOf
 from cod.web.resources.consoles import ConsoleQuery, ConsoleReply, console_reply
 from cod.web.resources.server import ConflictReply
@@ -193,11 +194,27 @@ class HistoryList(ListPage[Move]):
     """Transitions, the newest first."""
 
 
+class PciDevice(Reply):
+    """A function of a PCI device: ids of class, vendor, device and board in hex digits; names where the server has the
+    list of them (Debian's package pci.ids), else empty; the Linux driver in use."""
+
+    slot: str
+    class_id: str
+    class_name: str
+    vendor: str
+    device: str
+    subvendor: str
+    subdevice: str
+    name: str
+    driver: str
+
+
 class NodeInFull(NodeReply):
     """A node with its last hardware report (XML), its bindings, its newest transitions (oldest first), and conflicts
     about it (newest first)."""
 
     attributes: str | None
+    pci: list[PciDevice]
     bindings: list[BindingReply]
     history: list[Transition]
     conflicts: list[ConflictReply]
@@ -211,6 +228,7 @@ class NodeInFull(NodeReply):
         return cls(
             **_node(view),
             attributes=view.node.attributes,
+            pci=pci_devices(view.node),
             bindings=[_binding(each) for each in bindings],
             history=[Transition(**{key: row[key] for key in Transition.model_fields}) for row in history],
             conflicts=[ConflictReply.of(row) for row in conflicts],
@@ -233,6 +251,17 @@ def _node(view: model.NodeView) -> dict[str, Any]:
                   account=node.power_account, watts=node.watts)
     marks = {"keep": list(filter(None, node.keep.split("\n"))), "kept": list(nodes.kept(node))}
     return own | joined | marks | {"power": power, "progress": progress if node.progress_total else None}
+
+
+def pci_devices(node: model.Node) -> list[PciDevice]:
+    """Return the PCI devices of a node's last report, with their names."""
+    names, found = pci_names.installed(), []
+    for device in nodes.pci(node):
+        get = {key: device.get(key, "") for key in ("slot", "vendor", "device", "subvendor", "subdevice", "driver")}
+        class_id = device.get("class", "")
+        found.append(PciDevice(class_id=class_id, class_name=names.of_class(class_id),
+                               name=names.of_device(get["vendor"], get["device"]), **get))
+    return found
 
 
 def _binding(binding: model.Binding) -> BindingReply:

@@ -16,7 +16,7 @@ from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.portal.pages.timeline import life
 from cod.web.resources.consoles import ConsoleReply, console_reply
-from cod.web.resources.nodes import NodeQuery
+from cod.web.resources.nodes import NodeQuery, pci_devices
 from cod.web.routes import Named, Names, see
 
 STATES = [str(state) for state in states.NodeState]
@@ -43,7 +43,8 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         console = console_reply(ask.consoles, found, None, SHOWN)
     return {"view": view, "holder": holder, "node": view.node, "bindings": bindings, "history": history,
             "conflicts": conflicts,
-            "facts": nodes.hardware(view.node), "kept": nodes.kept(view.node),
+            "facts": [fact for fact in nodes.hardware(view.node) if not fact[0].startswith("pci ")],
+            "pci": pci_devices(view.node), "kept": nodes.kept(view.node),
             "life": life(history, ask.now), "rule": states.NODE_RULES[states.NodeState(view.node.state)],
             "offered": _offered(view.node.state) if ask.who.admin else (),
             "switches": view.node.power_driver != "none" and works,
