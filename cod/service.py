@@ -209,7 +209,8 @@ class Running:
         log.info("read the site file again")
 
 
-CHANGING = ("policy", "power", "energy", "mail", "notices", "accounts", "types", "signin", "images", "keep", "consoles")
+CHANGING = ("policy", "power", "energy", "mail", "notices", "accounts", "types", "signin", "images", "keep", "consoles",
+            "switches")
 """The fields of `Site` that SIGHUP changes: rules and accounts. All others tell services what to listen on."""
 
 

@@ -18,4 +18,5 @@ from cod.model.results import *
 from cod.model.sharing import *
 from cod.model.site import *
 from cod.model.software import *
+from cod.model.switches import *
 from cod.model.views import *

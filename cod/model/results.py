@@ -12,7 +12,8 @@ V = TypeVar("V")
 class Effect:
     """Something to do after the commit. Only wake-ups travel this way; everything else is a row (house rule 3).
 
-    kind  'wake'     what: 'manager', 'orders' (confd sessions), 'power', 'notices'
+    kind  'wake'     what: 'manager', 'orders' (confd sessions), 'power', 'switches',
+                     'notices'
     """
 
     kind: str

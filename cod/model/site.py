@@ -261,6 +261,32 @@ class PowerRule:
 
 
 @dataclass(frozen=True, slots=True)
+class Switch:
+    """A switch whose ports COD changes, from a `[[switch]]` table: see `cod.site.switches`.
+
+    account   name of the site file's account to sign in with; None for none
+    known_as  patterns on what LLDP calls the switch, beside its name
+    ports     (pattern, name) pairs: what LLDP calls a port -> what the driver calls it; others stay as they are
+    verify    seconds between looks at a port that is in an isolated network
+    """
+
+    name: str
+    driver: str
+    address: str
+    account: str | None = None
+    platform: str = ""
+    provisioning_vlan: int = 1
+    known_as: tuple[str, ...] = ()
+    ports: tuple[tuple[str, str], ...] = ()
+    save: bool = False
+    verify: float = 300.0
+    ca_file: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    host_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ConsoleRules:
     """Which nodes' consoles are recorded, from the `[console]` table.
 
@@ -303,6 +329,7 @@ class Site:
     images     what groups may keep
     signin     how people sign in
     consoles   which nodes' consoles are recorded
+    switches   whose ports COD changes
     """
 
     name: str
@@ -328,6 +355,7 @@ class Site:
     keep: tuple[KeepRule, ...] = ()
     signin: SignInRules = field(default_factory=SignInRules)
     consoles: ConsoleRules = field(default_factory=ConsoleRules)
+    switches: tuple[Switch, ...] = ()
 
 
 class SiteRef:

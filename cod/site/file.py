@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from cod.site.signin import LdapTable, OidcTable, SignInTable
 from cod.site.subnets import SubnetTable
+from cod.site.switches import SwitchTable
 from cod.site.tables import (
     AccountTable,
     ApiTable,
@@ -53,6 +54,7 @@ class SiteFile(Table):
     account: tuple[AccountTable, ...] = ()
     power: tuple[PowerTable, ...] = ()
     keep: tuple[KeepTable, ...] = ()
+    switch: tuple[SwitchTable, ...] = ()
 
     @model_validator(mode="after")
     def _coherent(self) -> SiteFile:
@@ -84,6 +86,12 @@ def _account_problems(file: SiteFile) -> Iterator[str]:
     for n, name in enumerate(names):
         if name in names[:n]:
             yield f"account.{n}.name: {name!r} is used twice"
-    for n, rule in enumerate(file.power):
-        if rule.account is not None and rule.account not in names:
-            yield f"power.{n}.account: there is no [[account]] named {rule.account!r}"
+    used = [*((f"power.{n}", rule.account) for n, rule in enumerate(file.power)),
+            *((f"switch.{n}", switch.account) for n, switch in enumerate(file.switch))]
+    for where, account in used:
+        if account is not None and account not in names:
+            yield f"{where}.account: there is no [[account]] named {account!r}"
+    switches = [switch.name for switch in file.switch]
+    for n, name in enumerate(switches):
+        if name in switches[:n]:
+            yield f"switch.{n}.name: {name!r} is used twice"

@@ -19,6 +19,7 @@ from cod import model
 from cod.security.webcert import WebCertificate
 from cod.site.file import SiteFile
 from cod.site.subnets import SubnetTable
+from cod.site.switches import SwitchTable
 from cod.site.tables import ApiTable
 from cod.site.values import SMTP_PORTS, address_and_port
 
@@ -199,6 +200,7 @@ def _site(file: SiteFile) -> model.Site:
         signin=_signin(file),
         consoles=model.ConsoleRules(**file.console.model_dump() | {"keep": file.console.keep * 86400.0}),
         power=tuple(model.PowerRule(**each.model_dump()) for each in file.power),
+        switches=tuple(_switch(each) for each in file.switch),
         keep=tuple(model.KeepRule(each.match, each.disk) for each in file.keep),
         accounts=tuple(model.Account(each.name, each.user, str(each.password_file)) for each in file.account),
         **file.boot.model_dump(),
@@ -224,6 +226,11 @@ def _portal(api: ApiTable) -> str:
 
 def _path(path: Path | None) -> str | None:
     return None if path is None else str(path)
+
+
+def _switch(table: SwitchTable) -> model.Switch:
+    files = {name: _path(getattr(table, name)) for name in ("ca_file", "certificate", "key")}
+    return model.Switch(**table.model_dump() | files | {"ports": tuple(table.ports.items())})
 
 
 def _subnet(table: SubnetTable, named: bool) -> model.Subnet:

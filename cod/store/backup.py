@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from sqlalchemy import Engine, LargeBinary, Table, delete, insert, select, update
+from sqlalchemy import Engine, LargeBinary, Table, delete, insert, or_, select, update
 
 from cod.states import NODE_RULES, Disk, NodeState
 from cod.store import schema
@@ -27,7 +27,7 @@ from cod.store.engine import Tx
 _BATCH = 1000
 _UNBELIEVED = (NodeState.INACTIVE, NodeState.OFF, NodeState.WIPE, NodeState.PRIME, NodeState.BOOT, NodeState.CAPTURE,
                NodeState.TRAMPOLINE)
-_FORGOTTEN = (t.sessions, t.boot_secrets, t.claims, t.captures, t.web_sessions, t.invitations)
+_FORGOTTEN = (t.sessions, t.boot_secrets, t.claims, t.captures, t.web_sessions, t.invitations, t.switches)
 
 
 class BadBackup(Exception):
@@ -164,7 +164,10 @@ def _disbelieve(tx: Tx, now: float) -> None:
     a = t.power_actions  # generations have gone back: a wish of then would be taken for one of now
     tx.execute(update(a).where(a.c.done_at.is_(None)).values(
         done_at=now, claimed_by=None, claim_expires=None, error="dropped: restored from a backup"))
-    n = t.nodes
+    n, p = t.nodes, t.switch_ports
+    boots = p.c.mac.in_(select(n.c.boot_mac))  # who knows which network it was put in since
+    tx.execute(update(p).where(or_(p.c.seq > 0, boots)).values(
+        seq=p.c.seq + 1, wished_at=now, next_at=now, attempts=0, reason="", given_up=False))
     tx.execute(update(n).values(disk=Disk.DIRTY, cached_template_id=None, cached_group_id=None, last_seen=None))
     moved = n.c.state.in_(_UNBELIEVED)
     for node_id, state, generation, holder in tx.execute(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cod import notice_texts
-from cod.core import notices, transitions
+from cod.core import notices, switch_ports, transitions
 from cod.model import Node, NodeType, Peer, Refused, Result, Site
 from cod.policy.hardware import equal, identity, keep
 from cod.policy.nodes import lifecycle
@@ -55,6 +55,7 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result[
         reservations.drop(tx, [node.id])
         _tell_change(tx, node, stored, kind, site, now)
     nodes.set_macs(tx, node.id, hardware.macs)
+    switch_ports.sighted(tx, stored, document, hardware.macs, site.switches, now)
     sessions.set_reported(tx, peer)
     if joining.doubtful and stored.state == NodeState.TRAMPOLINE and not site.policy.auto_approve:
         moved = _apply(tx, stored, Step(NodeEvent.QUARANTINED, DOUBT, {"reason": DOUBT}), site, now)

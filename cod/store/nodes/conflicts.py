@@ -19,7 +19,7 @@ def add(
 ) -> None:
     """Record a conflict; `about` is a sentence for people.
 
-    `kind` is 'declined', 'exhausted', 'limited', 'identity', 'hardware' or 'architecture'.
+    `kind` is 'declined', 'exhausted', 'limited', 'identity', 'hardware', 'architecture' or 'switch'.
     """
     tx.execute(insert(t.conflicts).values(at=now, kind=kind, about=about, subnet=subnet, address=address, mac=mac))
 

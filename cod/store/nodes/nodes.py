@@ -13,6 +13,7 @@ from cod.model import Node, PowerAction, Refused
 from cod.states import Disk, NodeEvent, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id, slices
+from cod.store.nodes import switch_ports
 
 COLUMNS = [t.nodes.c[f.name] for f in fields(Node)]  # in the order of Node's fields
 
@@ -150,6 +151,7 @@ def absorb(tx: Tx, shadow_id: int, node_id: int) -> None:
     """A node that never reported turns out to be a NIC of `node_id`: its NICs and bindings go there, the rest goes."""
     for table in (t.nics, t.bindings):
         tx.execute(update(table).where(table.c.node_id == shadow_id).values(node_id=node_id))
+    switch_ports.hand_over(tx, shadow_id, node_id)
     forget(tx, [shadow_id])
 
 
@@ -180,6 +182,7 @@ def never_reported(tx: Tx, before: float, limit: int, *, quiet: bool = False) ->
 
 def forget(tx: Tx, node_ids: Sequence[int]) -> None:
     """Delete machines that have never reported, with everything about them."""
+    switch_ports.detach(tx, node_ids)
     for table in (t.nics, t.bindings, t.sessions, t.power_actions, t.node_history):
         tx.execute(delete(table).where(table.c.node_id.in_(node_ids)))
     tx.execute(delete(t.nodes).where(t.nodes.c.id.in_(node_ids)))

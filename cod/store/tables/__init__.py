@@ -49,6 +49,7 @@ from cod.store.tables.scheduler import (
     vcluster_history,
     vclusters,
 )
+from cod.store.tables.switches import switch_ports, switches
 
 __all__ = [
     "Time",
@@ -88,6 +89,8 @@ __all__ = [
     "sessions",
     "sign_ins",
     "ssh_keys",
+    "switch_ports",
+    "switches",
     "uploads",
     "users",
     "vcluster_history",

@@ -1,0 +1,137 @@
+"""Switch ports of nodes: the VLAN that a node's port should be in, whether it is, and where its NICs are plugged in.
+
+A wish is a row (`store.nodes.switch_ports`); the edge in `cod.switches` carries it out and reads it back. Only the port
+of a node's boot NIC is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cod.model import Effect, Node, Refused, Switch, SwitchPort
+from cod.policy.nodes import switch_ports as policy
+from cod.store.engine import Tx
+from cod.store.nodes import conflicts
+from cod.store.nodes import switch_ports as store
+
+WAKE = Effect("wake", "switches")
+AGAIN = 3600.0  # seconds in which the same doubt about a port is recorded once
+
+
+def want(tx: Tx, node: Node, vlan: int | None, now: float) -> tuple[Effect, ...]:
+    """Want the port of the node's boot NIC in `vlan`; None: in its switch's provisioning VLAN. Returns who should look
+    at once.
+
+    Wanting what is wanted already changes nothing, unless it was given up. A port that COD has never changed counts as
+    in the provisioning VLAN. Raises `Refused` for a VLAN where the port is not known.
+    """
+    port = store.of_mac(tx, node.boot_mac, lock=True)
+    if port is None:
+        if vlan is not None:
+            raise Refused("conflict", f"node {node.name}: {_unknown(node)}", "vlan")
+        return ()
+    if port.wanted_vlan == vlan and not port.given_up:
+        return ()
+    store.wish(tx, port, vlan, now)
+    return (WAKE,)
+
+
+def arrived(tx: Tx, node: Node) -> bool:
+    """Return whether the port of the node's boot NIC was read back from its switch as it is wanted. True for a node
+    without a known port: nothing can be wanted of it."""
+    port = store.of_mac(tx, node.boot_mac)
+    return port is None or not port.pending
+
+
+def trouble(tx: Tx, node: Node) -> str:
+    """Return why the port of the node's boot NIC is not in the wanted VLAN: the error of the last attempt; '' when it
+    is, or was not tried yet."""
+    port = store.of_mac(tx, node.boot_mac)
+    return "" if port is None or not port.pending else port.reason
+
+
+def given_up(tx: Tx, node: Node) -> bool:
+    """Return whether the newest wish for the node's port failed and is not tried any more."""
+    port = store.of_mac(tx, node.boot_mac)
+    return port is not None and port.given_up
+
+
+def obstacle(tx: Tx, node: Node, switches: Iterable[Switch]) -> str:
+    """Return why the node cannot be in an isolated network; '' when it can. `switches` are the site's."""
+    port = store.of_mac(tx, node.boot_mac)
+    if port is None:
+        seen = next((each for each in policy.neighbours(node.attributes or "<node/>") if each.mac == node.boot_mac),
+                    None)
+        if seen is not None and policy.place(switches, seen.switch, seen.port) is None:
+            return f"its boot NIC is on switch {seen.switch}, which the site file does not name"
+        return _unknown(node)
+    if policy.named(switches, port.switch) is None:
+        return f"its switch {port.switch} is not in the site file"
+    if port.given_up:
+        return f"port {port.port} of switch {port.switch} could not be changed: {port.reason}"
+    return ""
+
+
+def sighted(
+    tx: Tx, node: Node, report_xml: str, macs: Sequence[str], switches: Sequence[Switch], now: float
+) -> None:
+    """Take in where the node's NICs are plugged in, as its hardware report says. `macs` are all its NICs."""
+    if not switches:
+        return
+    for port in store.of_node(tx, node.id):
+        if port.mac not in macs:
+            vacate(tx, port, now)
+    for seen in policy.neighbours(report_xml):
+        found = policy.place(switches, seen.switch, seen.port)
+        if found is not None and seen.mac in macs:
+            connect(tx, node, seen.mac, *found, source="lldp", now=now)
+
+
+def connect(
+    tx: Tx, node: Node, mac: str, switch: str, port: str, *, source: str, now: float
+) -> SwitchPort | None:
+    """Note that the node's NIC is on that port; returns the port, or None where LLDP says so and is not believed.
+
+    A manual entry stays, whatever LLDP says of its NIC or its port. A NIC that has moved takes its wish along, and the
+    port that it left goes back to provisioning. A port in an isolated network is not taken from its NIC by LLDP alone:
+    that is recorded as a conflict.
+    """
+    there = store.at(tx, switch, port, lock=True)
+    own = store.of_mac(tx, mac, lock=True)
+    heard = source == "lldp"
+    if own is not None and there is not None and own.id == there.id:
+        kept = "manual" if own.source == "manual" else source
+        return store.change(tx, own, node_id=node.id, source=kept, seen_at=now)
+    if heard and own is not None and own.source == "manual":
+        return None
+    if there is not None and there.mac is not None:
+        if heard and (there.source == "manual" or there.wanted_vlan is not None):
+            _doubt(tx, node, mac, there, now)
+            return None
+        there = vacate(tx, there, now)
+    wanted = None if own is None else own.wanted_vlan
+    if own is not None:
+        vacate(tx, own, now)
+    if there is None:
+        found = store.add(tx, switch=switch, port=port, node_id=node.id, mac=mac, source=source, now=now)
+    else:
+        found = store.change(tx, there, node_id=node.id, mac=mac, source=source, seen_at=now)
+    return found if wanted is None else store.wish(tx, found, wanted, now)
+
+
+def vacate(tx: Tx, port: SwitchPort, now: float) -> SwitchPort:
+    """Take the NIC from its port, which goes back to provisioning; returns the port as it is now."""
+    left = store.change(tx, port, node_id=None, mac=None)
+    return left if left.wanted_vlan is None and not left.given_up else store.wish(tx, left, None, now)
+
+
+def _unknown(node: Node) -> str:
+    return (f"the switch port of its boot NIC {node.boot_mac} is not known: its switch should send LLDP, or an "
+            "administrator should enter the port")
+
+
+def _doubt(tx: Tx, node: Node, mac: str, there: SwitchPort, now: float) -> None:
+    about = (f"{node.name} says that its NIC is on port {there.port} of switch {there.switch}, where {there.mac} is by "
+             + ("a manual entry" if there.source == "manual" else "an isolated vcluster's wish"))
+    if not conflicts.seen_since(tx, "switch", now - AGAIN, mac=mac, about=about):
+        conflicts.add(tx, "switch", about, now, subnet=node.subnet, mac=mac)
