@@ -210,7 +210,7 @@ class Running:
 
 
 CHANGING = ("policy", "power", "energy", "mail", "notices", "accounts", "types", "signin", "images", "keep", "consoles",
-            "switches")
+            "switches", "posix")
 """The fields of `Site` that SIGHUP changes: rules and accounts. All others tell services what to listen on."""
 
 

@@ -14,6 +14,7 @@ from cod.model.messages import *
 from cod.model.names import *
 from cod.model.paging import *
 from cod.model.people import *
+from cod.model.posix import *
 from cod.model.results import *
 from cod.model.sharing import *
 from cod.model.site import *

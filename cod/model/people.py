@@ -90,7 +90,7 @@ class Owned:
 @dataclass(frozen=True, slots=True)
 class User:
     """A row of `users` without its password. `absent_at` is set while the directory that it signs in by does not know
-    it: then it may as little as one who is disabled."""
+    it: then it may as little as one who is disabled. `uid`, `gid`: its POSIX numbers on nodes."""
 
     id: int
     name: str
@@ -103,6 +103,8 @@ class User:
     subject: str | None
     signed_in_at: float | None = None
     absent_at: float | None = None
+    uid: int | None = None
+    gid: int | None = None
 
     @property
     def able(self) -> bool:
@@ -117,6 +119,7 @@ class Identity:
     subject    what stays the same about them there, with the directory before it: 'oidc:248289761001'
     directory  'oidc' or 'ldap'
     name       what they are called there; what becomes the sign-in name of somebody new
+    uid, gid   POSIX numbers there; None: it has none
     """
 
     subject: str
@@ -124,6 +127,8 @@ class Identity:
     name: str
     full_name: str = ""
     email: str = ""
+    uid: int | None = None
+    gid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

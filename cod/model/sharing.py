@@ -16,6 +16,7 @@ class Group:
 
     webhook_events  what is posted to its webhook: 'notices', 'vclusters', 'nodes', with spaces between
     webhook_turn    how often its webhook's secret was changed
+    gid             its POSIX number on nodes
     """
 
     id: int
@@ -29,6 +30,7 @@ class Group:
     image_quota: int | None = None
     webhook_events: str = "notices"
     webhook_turn: int = 0
+    gid: int | None = None
 
     @property
     def events(self) -> tuple[str, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cod.model.posix import PosixRules
+
 
 @dataclass(frozen=True, slots=True)
 class Subnet:
@@ -330,6 +332,7 @@ class Site:
     signin     how people sign in
     consoles   which nodes' consoles are recorded
     switches   whose ports COD changes
+    posix      how people appear on nodes
     """
 
     name: str
@@ -356,6 +359,7 @@ class Site:
     signin: SignInRules = field(default_factory=SignInRules)
     consoles: ConsoleRules = field(default_factory=ConsoleRules)
     switches: tuple[Switch, ...] = ()
+    posix: PosixRules = field(default_factory=PosixRules)
 
 
 class SiteRef:

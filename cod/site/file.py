@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pydantic import Field, model_validator
 
+from cod.site.accounts import AccountsTable
 from cod.site.signin import LdapTable, OidcTable, SignInTable
 from cod.site.subnets import SubnetTable
 from cod.site.switches import SwitchTable
@@ -50,6 +51,7 @@ class SiteFile(Table):
     signin: SignInTable = SignInTable.model_validate({})
     ldap: LdapTable = LdapTable.model_validate({})
     oidc: OidcTable = OidcTable.model_validate({})
+    accounts: AccountsTable = AccountsTable.model_validate({})
     subnet: tuple[SubnetTable, ...]
     account: tuple[AccountTable, ...] = ()
     power: tuple[PowerTable, ...] = ()

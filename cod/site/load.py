@@ -199,6 +199,7 @@ def _site(file: SiteFile) -> model.Site:
                                   tuple(map(str, file.notices.closed_networks))),
         signin=_signin(file),
         consoles=model.ConsoleRules(**file.console.model_dump() | {"keep": file.console.keep * 86400.0}),
+        posix=model.PosixRules(**file.accounts.model_dump()),
         power=tuple(model.PowerRule(**each.model_dump()) for each in file.power),
         switches=tuple(_switch(each) for each in file.switch),
         keep=tuple(model.KeepRule(each.match, each.disk) for each in file.keep),

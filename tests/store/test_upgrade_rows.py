@@ -15,6 +15,7 @@ from cod.model import Role
 from cod.store import schema
 from cod.store.engine import connect
 from cod.store.images import templates
+from cod.store.people import groups
 from cod.store.people import people as rows
 from tests.mariadb import MariaDB
 
@@ -116,6 +117,10 @@ def test_names_of_groups_things_come_through_the_upgrade_in_full(before: Engine)
             tx.execute(text(f"DELETE FROM {table}"))
         for line in SOFTWARE:
             tx.execute(text(line))
+    with before.connect() as connection, schema._unbound(connection):
+        command.upgrade(schema._config(connection), "0009")
+        command.stamp(schema._config(connection), "0008")  # MariaDB commits each table by itself: what was broken off
+        connection.commit()
     schema.upgrade(before)
     with before.begin() as tx:
         names = lambda column, table: list(tx.scalars(text(f"SELECT {column} FROM {table}")))  # noqa: E731
@@ -131,12 +136,14 @@ def test_names_of_groups_things_come_through_the_upgrade_in_full(before: Engine)
         assert images.show(tx, name="physics/debian").used_by == ("physics/web@1",)
         again = template_flows.add(tx, document=templates.documents(tx, [2])[2], group="physics", now=NOW)
         assert (again.name, again.revision) == ("physics/web", 3), "the digest was another one's"
-    with before.connect() as connection, schema._unbound(connection):
-        command.stamp(schema._config(connection), "0008")  # MariaDB commits each table by itself: what was broken off
-        connection.commit()
-    schema.upgrade(before)
-    with before.begin() as tx:
-        assert names("name", "images ORDER BY id") == ["physics/debian", "plain", "site/golden", "physics/" + "n" * 63]
-        assert names("image", "captures ORDER BY node_id") == ["chemistry/saved", "chemistry/saved", "saved"]
     before.dispose()
 
+
+def test_users_and_groups_that_exist_get_posix_numbers(before: Engine) -> None:
+    schema.upgrade(before)
+    with before.begin() as tx:
+        assert [(one.name, one.uid, one.gid) for one in rows.every(tx)] == [("ann", 20_000, 20_000),
+                                                                            ("bob", 20_001, 20_001)]
+        assert groups.named(tx, "physics").gid == 50_000
+        assert people.create(tx, "carl", now=NOW).uid == 20_002
+        assert groups.ensure(tx, "chemistry", NOW).gid == 50_001

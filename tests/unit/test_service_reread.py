@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from twisted.internet.testing import MemoryReactorClock
 
-from cod.model import Account, ConsoleRules, Energy, ImageRules, KeepRule, Policy, PowerRule, Site, SiteRef
+from cod.model import Account, ConsoleRules, Energy, ImageRules, KeepRule, Policy, PosixRules, PowerRule, Site, SiteRef
 from cod.service import CHANGING, PARTS, PartContext, Running, take_over
 from cod.site import load
 from tests.unit.test_config import GOOD
@@ -59,7 +59,7 @@ def furnished(site: Site, name: str) -> Site:
         mail=replace(site.mail, host=name), notices=replace(site.notices, ca_file=name),
         types=replace(site.types), images=ImageRules(quota=len(name)), signin=replace(site.signin, url=name),
         consoles=ConsoleRules(most=len(name)), power=(PowerRule(name, "lab", ""),), keep=(KeepRule(name, "disk"),),
-        accounts=(Account(name, "admin", ""),))
+        accounts=(Account(name, "admin", ""),), posix=PosixRules(home=f"/{name}/{{name}}"))
 
 
 def holders(old: Site, value: object, *known: object) -> list[str]:

@@ -24,8 +24,8 @@ def group() -> None:
 def group_table(values: list[Any]) -> Any:
     """Return groups for people."""
     return table(
-        ("GROUP", "PRIORITY", "DEFAULT LEASE", "LONGEST LEASE", "IMAGE QUOTA", "E-MAIL", "WEBHOOK"),
-        [(v["name"], str(v["priority"]), v["default_lease"] and duration(v["default_lease"]),
+        ("GROUP", "GID", "PRIORITY", "DEFAULT LEASE", "LONGEST LEASE", "IMAGE QUOTA", "E-MAIL", "WEBHOOK"),
+        [(v["name"], str(v["gid"]), str(v["priority"]), v["default_lease"] and duration(v["default_lease"]),
           v["max_lease"] and duration(v["max_lease"]), size(v["image_quota"]), v["email"], v["webhook"])
          for v in values])
 
@@ -96,6 +96,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.option("--email", default="", help="Addresses for notices, separated by commas.")
 @click.option("--webhook", default="", metavar="URL", help="URL that notices are posted to.")
 @click.option("--events", type=WORDS, default="notices", show_default=True, help=POSTED)
+@click.option("--gid", type=int, help="Number on nodes. [default: the next of the site's range]")
 @as_json
 @click.pass_context
 def create(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
@@ -117,6 +118,7 @@ def create(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> Non
 @click.option("--email", help="Addresses for notices, separated by commas; '' for none.")
 @click.option("--webhook", metavar="URL", help="URL that notices are posted to; '' for none.")
 @click.option("--events", type=WORDS, help=POSTED)
+@click.option("--gid", type=int, help="Number on nodes.")
 @as_json
 @click.pass_context
 def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
@@ -130,7 +132,7 @@ def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
             for key, value in asked.items() if value is not None}
     if not body:
         raise click.UsageError("say what to set: --priority, --default-lease, --max-lease, --image-quota, --email, "
-                               "--webhook or --events")
+                               "--webhook, --events or --gid")
     shown(ctx, client(ctx).patch(path("groups", name), body), _one, as_json)
 
 

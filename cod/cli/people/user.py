@@ -23,8 +23,9 @@ def user() -> None:
 
 
 def _users(values: list[Any]) -> Any:
-    return table(("USER", "NAME", "E-MAIL", "IS", "SIGNS IN", "SINCE"), [
-        (v["name"], v["full_name"], v["email"], ", ".join(_marks(v)), v["directory"] or "here", when(v["created_at"]))
+    return table(("USER", "UID", "NAME", "E-MAIL", "IS", "SIGNS IN", "SINCE"), [
+        (v["name"], str(v["uid"]), v["full_name"], v["email"], ", ".join(_marks(v)), v["directory"] or "here",
+         when(v["created_at"]))
         for v in values])
 
 
@@ -34,8 +35,9 @@ def _marks(value: Any) -> list[str]:
 
 def _one(value: Any) -> Any:
     groups = ", ".join(f"{each['group']} ({each['role']})" for each in value["groups"])
-    return table(("USER", "NAME", "E-MAIL", "IS", "GROUPS"), [
-        (value["name"], value["full_name"], value["email"], ", ".join(_marks(value)), groups)])
+    return table(("USER", "UID", "GID", "NAME", "E-MAIL", "IS", "GROUPS"), [
+        (value["name"], str(value["uid"]), str(value["gid"]), value["full_name"], value["email"],
+         ", ".join(_marks(value)), groups)])
 
 
 @user.command("list")
@@ -72,6 +74,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.option("--full-name", default="", help="Full name.")
 @click.option("--email", default="", help="E-mail address.")
 @click.option("--mail", is_flag=True, help="Send the link to --email.")
+@click.option("--uid", type=int, help="Number on nodes. [default: the next of the site's range]")
 @as_json
 @click.pass_context
 def add(ctx: click.Context, /, name: str, as_json: bool, **told: Any) -> None:
@@ -90,6 +93,8 @@ def add(ctx: click.Context, /, name: str, as_json: bool, **told: Any) -> None:
 @click.option("--full-name", help="Full name.")
 @click.option("--email", help="E-mail address; '' for none.")
 @click.option("--admin/--no-admin", default=None, help="Make the user a site administrator, or not.")
+@click.option("--uid", type=int, help="Number on nodes; the user's own primary group follows.")
+@click.option("--gid", type=int, help="Number of the user's primary group.")
 @as_json
 @click.pass_context
 def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
@@ -101,7 +106,7 @@ def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
     """
     body = {key: value for key, value in asked.items() if value is not None}
     if not body:
-        raise click.UsageError("say what to set: --full-name, --email, --admin or --no-admin")
+        raise click.UsageError("say what to set: --full-name, --email, --uid, --gid, --admin or --no-admin")
     shown(ctx, client(ctx).patch(path("users", name), body), _one, as_json)
 
 

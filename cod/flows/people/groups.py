@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cod.model import Effect, Group, NoticeRules, Refused, Result
+from cod.core import posix as numbers
+from cod.model import Effect, Group, NoticeRules, PosixRules, Refused, Result
 from cod.policy.people import delivery
 from cod.store.engine import Tx
 from cod.store.notices import notices
@@ -16,6 +17,7 @@ one = groups.named
 CHANNELS = (notices.WEBHOOK, notices.EMAIL)  # the columns of `groups` that name where notices go, too
 EVENTS = ("notices", "vclusters", "nodes")
 RULES = NoticeRules()
+POSIX = PosixRules()
 
 
 def every(tx: Tx, only: frozenset[int] | None = None) -> list[Group]:
@@ -26,18 +28,21 @@ def every(tx: Tx, only: frozenset[int] | None = None) -> list[Group]:
 def create(
     tx: Tx, name: str, *, priority: int = 0, default_lease: float | None = None, max_lease: float | None = None,
     email: str = "", webhook: str = "", events: Sequence[str] = ("notices",), image_quota: int | None = None,
-    rules: NoticeRules = RULES, now: float,
+    gid: int | None = None, rules: NoticeRules = RULES, posix: PosixRules = POSIX, now: float,
 ) -> Group:
     """Return a new group; leases in seconds, None for the site's default and for no limit. Raises `Refused`.
 
     image_quota  bytes that its images and open uploads may take; None: the site's default
+    gid          its POSIX number; None: the next of the site's range
     events       what is posted to its webhook: 'notices', 'vclusters', 'nodes'; rules: where that may be
     """
     if groups.by_name(tx, name):
         raise Refused("conflict", f"there is a group {name!r} already", "name")
     columns = dict(priority=priority, default_lease=default_lease, max_lease=max_lease, email=email, webhook=webhook,
                    events=events, image_quota=image_quota)
-    return groups.add(tx, name, now, **_checked(columns, {}, rules))
+    if gid is not None:
+        numbers.take_gid(tx, name, gid, now)
+    return groups.add(tx, name, now, posix=posix, gid=gid, **_checked(columns, {}, rules))
 
 
 def change(tx: Tx, name: str, changes: Mapping[str, Any], *, rules: NoticeRules = RULES, now: float) -> Result[Group]:
@@ -49,6 +54,8 @@ def change(tx: Tx, name: str, changes: Mapping[str, Any], *, rules: NoticeRules 
     group = one(tx, name)
     before = {"default_lease": group.default_lease, "max_lease": group.max_lease}
     columns = _checked(changes, before, rules)
+    if columns.get("gid", group.gid) != group.gid:
+        numbers.take_gid(tx, name, columns["gid"], now)
     groups.change(tx, group.id, **columns)
     for channel in CHANNELS:
         if columns.get(channel, getattr(group, channel)) != getattr(group, channel):

@@ -5,11 +5,12 @@ A link's secret comes from the caller, as its digest: it is shown once and not k
 
 from __future__ import annotations
 
-from cod.model import Invitation, Refused, Role, SignInRules, User, Who
+from cod.model import Invitation, PosixRules, Refused, Role, SignInRules, User, Who
 from cod.policy.people import delivery, signin
 from cod.store.engine import Tx
 from cod.store.people import audit, groups, invitations, people, signins
 
+POSIX = PosixRules()
 MOST = 200
 """Links into one group that can be used at a time."""
 
@@ -59,7 +60,7 @@ def look(tx: Tx, *, digest: str, now: float) -> Invitation:
 
 def accept(
     tx: Tx, *, digest: str, name: str = "", full_name: str = "", email: str = "", password: str, address: str,
-    now: float,
+    posix: PosixRules = POSIX, now: float,
 ) -> User:
     """Make the account that the link is for, or set its new password. `password` is its hash. Raises `Refused`."""
     found = _spent(tx, digest, now)
@@ -75,7 +76,7 @@ def accept(
     if people.by_name(tx, name) or signin.is_reserved(name) or audit.was_deleted(tx, name):
         raise Refused("conflict", f"there is or was a user {name!r}: choose another name, or sign in", "name")
     user = people.add(tx, name, now, full_name=full_name, email=delivery.check_address(email or found.email),
-                      password=password)
+                      password=password, posix=posix)
     _joined(tx, found, user, address, now)
     return user
 

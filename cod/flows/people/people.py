@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cod.model import Group, Member, Refused, Role, User, Who
+from cod.core import posix as numbers
+from cod.model import Group, Member, PosixRules, Refused, Role, User, Who
 from cod.policy.people import delivery, rights, signin
 from cod.store.engine import Tx
 from cod.store.people import audit, groups, invitations, people, signins
 
 every = people.every
+POSIX = PosixRules()
 
 
 # ---------------------------------------------------------------- users
@@ -37,21 +39,30 @@ def set_profile(tx: Tx, who: Who, changes: Mapping[str, Any]) -> tuple[User | No
     return me(tx, who)
 
 
-def create(tx: Tx, name: str, *, full_name: str = "", email: str = "", admin: bool = False, now: float) -> User:
-    """Return a new user, who has no password yet. Raises `Refused`."""
+def create(
+    tx: Tx, name: str, *, full_name: str = "", email: str = "", admin: bool = False, uid: int | None = None,
+    posix: PosixRules = POSIX, now: float,
+) -> User:
+    """Return a new user, who has no password yet; uid None: the next of the site's range. Raises `Refused`."""
     signin.check_name(name)
     if people.by_name(tx, name):
         raise Refused("conflict", f"there is a user {name!r} already", "name")
-    return people.add(tx, name, now, full_name=full_name, email=delivery.check_address(email), admin=admin)
+    user = people.add(tx, name, now, full_name=full_name, email=delivery.check_address(email), admin=admin, posix=posix)
+    if uid is not None:
+        numbers.set_uid(tx, user, uid, now)
+    return people.named(tx, name)
 
 
 def change(tx: Tx, name: str, changes: Mapping[str, Any], *, now: float) -> tuple[User, list[Member]]:
-    """Change full_name, email, admin, disabled. Who is disabled is signed out everywhere, and links that they have
-    given away are worth nothing; nor are those of an administrator who is none any more. Raises `Refused`."""
+    """Change full_name, email, admin, disabled, uid, gid. Who is disabled is signed out everywhere, and links that they
+    have given away are worth nothing; nor are those of an administrator who is none any more. Raises `Refused`."""
     user = people.named(tx, name)
     columns = dict(changes)
     if "email" in columns:
         columns["email"] = delivery.check_address(columns["email"])
+    for number, put in (("uid", numbers.set_uid), ("gid", numbers.set_primary_gid)):
+        if number in columns:
+            put(tx, people.named(tx, name), columns.pop(number), now)
     if "disabled" in columns:
         off = columns.pop("disabled")
         columns["disabled_at"] = (user.disabled_at or now) if off else None

@@ -11,13 +11,15 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from cod.model import Identity, Refused, SignInRules, SlowDown, User, WebSession, Who
+from cod.core import posix as numbers
+from cod.model import Identity, PosixRules, Refused, SignInRules, SlowDown, User, WebSession, Who
 from cod.policy.people import delivery, rights, signin
 from cod.store.engine import Tx
 from cod.store.people import audit, people, signins
 
 check_password = signin.check_password
 seen = signins.seen
+POSIX = PosixRules()
 SEEN_EVERY = 60.0
 """Seconds between two notes that a session is in use."""
 
@@ -89,25 +91,33 @@ def right(tx: Tx, *, user_id: int, name: str, address: str, rehashed: str | None
         people.change(tx, user_id, password=rehashed)
 
 
-def vouched(tx: Tx, *, identity: Identity, create: bool, address: str, now: float) -> User:
+def vouched(
+    tx: Tx, *, identity: Identity, create: bool, address: str, posix: PosixRules = POSIX, now: float
+) -> User:
     """Return the user whom a directory vouches for; `create`: who is new gets an account. Raises `Refused`.
 
-    Nobody gets at an account that is there by being called the same elsewhere: a new one gets a number.
+    Nobody gets at an account that is there by being called the same elsewhere: a new one gets a number. POSIX numbers
+    of the directory are taken over, but not those that somebody else has or had here.
     """
     user = people.by_subject(tx, identity.subject)
     if user is None and not create:
         raise Refused("unauthorised", "there is no account for you here: ask an administrator")
+    new = user is None
     if user is None:
-        user = people.add(tx, _free(tx, identity.name), now, directory=identity.directory, subject=identity.subject)
+        user = people.add(tx, _free(tx, identity.name), now, directory=identity.directory, subject=identity.subject,
+                          posix=posix)
         audit.add(tx, actor=f"user:{user.name}", address=address, action="user create", thing=user.name, now=now,
                   after={"directory": identity.directory, "subject": identity.subject})
     if user.disabled_at is not None:
         raise wrong()
+    kept = numbers.follow_directory(tx, user, identity.uid, identity.gid, now)
+    if kept and new:
+        audit.add(tx, actor=identity.directory, action="number kept", thing=user.name, now=now, after={"why": kept})
     email = user.email
     with suppress(Refused):  # an address that nobody can write to tells nothing
         email = delivery.check_address(identity.email) or email
     people.change(tx, user.id, full_name=identity.full_name[:200] or user.full_name, email=email, absent_at=None)
-    return replace(user, absent_at=None)
+    return people.get(tx, user.id) or user
 
 
 def _free(tx: Tx, wanted: str) -> str:

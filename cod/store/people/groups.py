@@ -10,12 +10,13 @@ from typing import Any
 from sqlalchemy import delete, func, insert, select, update
 
 from cod.model import SITE as SITE
-from cod.model import Group, Refused
+from cod.model import Group, PosixRules, Refused
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import energy
-from cod.store.people import audit
+from cod.store.people import audit, posix_ids
 
+POSIX = PosixRules()
 _LONGEST = 120  # characters of the name of a template whose group is gone; a number still fits behind it
 _COLUMNS = [t.groups.c[f.name] for f in fields(Group)]
 
@@ -59,9 +60,14 @@ def prefix(tx: Tx, owner: int | None) -> str:
     return "" if owner is None else get(tx, owner).name
 
 
-def add(tx: Tx, name: str, now: float, **columns: Any) -> Group:
-    """Return a new group. The name is unique; the caller checks first."""
-    tx.execute(insert(t.groups).values(name=name, created_at=now, **columns))
+def add(
+    tx: Tx, name: str, now: float, *, posix: PosixRules = POSIX, gid: int | None = None, **columns: Any
+) -> Group:
+    """Return a new group; without a `gid` it gets one from the site's range. The name is unique; the caller checks
+    first. Raises `Refused` where the range is used up."""
+    if gid is None:
+        gid = posix_ids.give(tx, ("gid",), posix.first_gid, posix.last_gid, f"group:{name}", now)
+    tx.execute(insert(t.groups).values(name=name, created_at=now, gid=gid, **columns))
     group = by_name(tx, name)
     assert group is not None
     return group

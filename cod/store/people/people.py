@@ -8,14 +8,16 @@ from typing import Any
 
 from sqlalchemy import delete, func, insert, or_, select, update
 
-from cod.model import Member, Refused, Role, User
+from cod.model import Member, PosixRules, Refused, Role, User
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.people import posix_ids
 
 _u, _p, _g = t.users.c, t.group_permissions.c, t.groups.c
 _COLUMNS = [_u[f.name] for f in fields(User)]
 ABLE = (_u.disabled_at.is_(None), _u.absent_at.is_(None))
 """Conditions for users who may do anything at all (`User.able`)."""
+POSIX = PosixRules()
 
 # ---------------------------------------------------------------- users
 
@@ -65,9 +67,11 @@ def of_directory(tx: Tx, directory: str, now: float) -> list[User]:
     return [User(*row) for row in tx.execute(query.order_by(_u.id))]
 
 
-def add(tx: Tx, name: str, now: float, **columns: Any) -> User:
-    """Return a new user. The name is unique; the caller checks first."""
-    tx.execute(insert(t.users).values(name=name, created_at=now, **columns))
+def add(tx: Tx, name: str, now: float, *, posix: PosixRules = POSIX, **columns: Any) -> User:
+    """Return a new user, with numbers from the site's range. The name is unique; the caller checks first. Raises
+    `Refused` where the range is used up."""
+    uid = posix_ids.give(tx, ("uid", "gid"), posix.first_uid, posix.last_uid, f"user:{name}", now)
+    tx.execute(insert(t.users).values(name=name, created_at=now, uid=uid, gid=uid, **columns))
     user = by_name(tx, name)
     assert user is not None
     return user

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Integer, String, Text, UniqueConstraint, false
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Text, UniqueConstraint, false
 
 from cod.store.tables.base import Document, Exact, Id, Name, Time, table
 
@@ -22,6 +22,9 @@ users = table(
     Column("subject", Exact, unique=True, comment="its name there; null: signs in here"),
     Column("signed_in_at", Time, comment="when it last came in by showing who it is; null: never"),
     Column("absent_at", Time, comment="since when its directory does not know it any more; null: it does"),
+    Column("uid", BigInteger, unique=True, comment="its POSIX number on nodes"),
+    Column("gid", BigInteger, comment="of its primary group: its own where it is the uid"),
+    Index("ix_users_admin", "admin"),
     comment="People. Credentials are issued by the site's administrator.",
 )
 
@@ -41,6 +44,7 @@ groups = table(
            comment="what is posted: notices, vclusters, nodes; with spaces between"),
     Column("webhook_turn", Integer, nullable=False, default=0, server_default="0",
            comment="how often the webhook's secret was changed; part of what it is derived from"),
+    Column("gid", BigInteger, unique=True, comment="its POSIX number on nodes"),
     Column("created_at", Time, nullable=False),
     comment="Groups own vclusters, images and templates, and give requests their priority.",
 )
@@ -51,6 +55,15 @@ group_permissions = table(
     Column("user_id", Id, ForeignKey("users.id"), primary_key=True),
     Column("role", String(16), nullable=False, comment="owner, member or viewer"),
     comment="Who may do what in a group's name.",
+)
+
+posix_ids = table(
+    "posix_ids",
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", String(3), primary_key=True, comment="uid or gid"),
+    Column("holder", String(80), nullable=False, comment="user:NAME or group:NAME; it stays when they are deleted"),
+    Column("given_at", Time, nullable=False),
+    comment="Every POSIX number that was ever given, so that none is given to somebody else.",
 )
 
 api_tokens = table(

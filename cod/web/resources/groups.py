@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from cod.flows.notices import notices
 from cod.flows.people import groups, invitation_mail
 from cod.flows.people.access import RequiredRight, offered
-from cod.model import Group, Right
+from cod.model import HIGHEST, LOWEST, Group, Right
 from cod.pool import Tx
 from cod.web.models import Body, DnsLabel, ListPage, Paged, Reply, ReplyOf, Seconds
 from cod.web.resources.notices import DeliveryList, DeliveryQuery, DeliveryReply, NoticeReply
@@ -37,6 +37,7 @@ from cod.wire import webhook
 T = TypeVar("T")
 Quota = Annotated[int, Field(ge=0, le=2**62, description="bytes that its images and open uploads may take; null: the "
                              "site's default")]
+Gid = Annotated[int, Field(ge=LOWEST, le=HIGHEST, description="POSIX number on nodes")]
 Emails = Annotated[str, Field(max_length=6000, description="whom to tell: addresses, separated by commas")]
 Events = Annotated[list[Literal["notices", "vclusters", "nodes"]], Field(
     max_length=3, description="what is posted to the webhook: notices for people, what happens to vclusters, to nodes")]
@@ -54,6 +55,7 @@ class GroupCreate(Body):
     webhook: WebhookUrl = ""
     events: Events = Field(default=["notices"])
     image_quota: Quota | None = None
+    gid: Gid | None = Field(default=None, description="POSIX number on nodes; null: the next of the site's range")
 
 
 class GroupPatch(Body):
@@ -67,12 +69,13 @@ class GroupPatch(Body):
     webhook: WebhookUrl | None = None
     events: Events | None = None
     image_quota: Quota | None = None
+    gid: Gid | None = None
 
     @model_validator(mode="after")
     def _something(self) -> GroupPatch:
         if not self.model_fields_set:
             raise ValueError("names nothing to change")
-        for name in ("priority", "email", "webhook", "events"):
+        for name in ("priority", "email", "webhook", "events", "gid"):
             if name in self.model_fields_set and getattr(self, name) is None:
                 raise ValueError(f"{name} cannot be null")
         return self
@@ -96,6 +99,7 @@ class GroupReply(ReplyOf[Group]):
     webhook: str
     events: tuple[str, ...]
     image_quota: int | None
+    gid: int | None
     created_at: float
 
 
@@ -148,7 +152,7 @@ GROUPS = (
     route("GET", "/groups/{name}", see("group"), "Show a group",
           lambda a: lambda tx: _shown(a, groups.one(tx, a.names.name)), reply=GroupReply, names=Named),
     route("POST", "/groups", ADMINS, "Create a group",
-          lambda a: partial(groups.create, now=a.now, rules=a.site.notices,
+          lambda a: partial(groups.create, now=a.now, rules=a.site.notices, posix=a.site.posix,
                             **a.body.model_dump()),
           reply=GroupReply, body=GroupCreate, status=201, makes="/groups/{name}"),
     route("PATCH", "/groups/{name}", _changes, "Change a group's priority, leases or notices",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from cod import model
 from cod.flows.people import invitations, people, sshkeys
 from cod.flows.people.access import RequiredRight
-from cod.model import Right
+from cod.model import HIGHEST, LOWEST, Right
 from cod.pool import Tx
 from cod.web.models import Body, Email, Items, Line, ListPage, Paged, Reply, ReplyOf, RoleName, UserName
 from cod.web.resources.invitations import Invited, LinkBody, linked, told
@@ -31,6 +31,8 @@ from cod.web.routes import (
     route,
     see,
 )
+
+Uid = Annotated[int, Field(ge=LOWEST, le=HIGHEST, description="POSIX number on nodes")]
 
 
 class SessionsEnded(Reply):
@@ -72,6 +74,7 @@ class UserCreate(LinkBody):
     full_name: Line = ""
     email: Email = ""
     admin: bool = Field(default=False, description="a site administrator")
+    uid: Uid | None = Field(default=None, description="POSIX number on nodes; null: the next of the site's range")
 
 
 class UserPatch(Body):
@@ -81,11 +84,13 @@ class UserPatch(Body):
     email: Email | None = None
     admin: bool | None = None
     disabled: bool | None = Field(default=None, description="true: all sessions end at once, and sign-in is refused")
+    uid: Uid | None = Field(default=None, description="POSIX number on nodes; the user's own group follows")
+    gid: Uid | None = Field(default=None, description="POSIX number of the user's primary group")
 
 
 class UserReply(Reply):
     """A user. `directory`: where they sign in: '' here, ldap or oidc; `absent`: it does not know them any more;
-    `signed_in_at`: when they last did, null: never, or not to be told."""
+    `signed_in_at`: when they last did, null: never, or not to be told; `uid`, `gid`: numbers on nodes."""
 
     closed = frozenset({"signed_in_at"})
 
@@ -98,6 +103,8 @@ class UserReply(Reply):
     directory: str
     absent: bool
     signed_in_at: float | None
+    uid: int | None
+    gid: int | None
 
     @classmethod
     def of(cls, user: model.User) -> UserReply:
@@ -154,7 +161,7 @@ def _added(ask: Call[Names, UserCreate]) -> Flow[tuple[model.Invitation, str]]:
     link = linked(partial(invitations.renew, user=ask.body.name), ask)
 
     def add(tx: Tx) -> tuple[model.Invitation, str]:
-        people.create(tx, now=ask.now, **told)
+        people.create(tx, now=ask.now, posix=ask.site.posix, **told)
         return link(tx)
 
     return add

@@ -19,7 +19,7 @@ SILENCE = 10  # seconds that the directory may keep silent
 STAYS = ("entryUUID", "objectGUID")
 LONGEST = 255  # characters of a subject
 _EXTENSIBLE = re.compile(r":=\s*\{name\}")  # RFC 4515: such a match knows no '*'
-ATTRIBUTES = ("displayName", "cn", "mail", *STAYS)
+ATTRIBUTES = ("displayName", "cn", "mail", "uidNumber", "gidNumber", *STAYS)
 AWAY = "the directory that people sign in by does not answer: try again, or ask an administrator"
 
 log = logging.getLogger("cod.ldap")
@@ -52,7 +52,8 @@ def _verified(ldap: Any, rules: Ldap, name: str, password: str) -> Identity | No
     finally:
         own.unbind_ext_s()
     return Identity(f"ldap:{_stays(dn, entry)}"[:LONGEST], "ldap", name,
-                    _text(entry, "displayName") or _text(entry, "cn"), _text(entry, "mail"))
+                    _text(entry, "displayName") or _text(entry, "cn"), _text(entry, "mail"),
+                    _number(entry, "uidNumber"), _number(entry, "gidNumber"))
 
 
 def _module() -> Any:
@@ -166,6 +167,12 @@ def _stays(dn: str, entry: Mapping[str, list[bytes]]) -> str:
         if value := entry.get(name):
             return value[0].hex() if name == "objectGUID" else value[0].decode(errors="replace").lower()
     return dn.lower()
+
+
+def _number(entry: Mapping[str, list[bytes]], name: str) -> int | None:
+    """Return a POSIX number; None where the directory has none, or something else."""
+    text = _text(entry, name)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 11 else None
 
 
 def _text(entry: Mapping[str, list[bytes]], name: str) -> str:

@@ -77,6 +77,7 @@ class SignIn:
 
     async def _known(self, identity: Identity, create: bool, address: str) -> User:
         return await self._pool.run(signin.vouched, identity=identity, create=create, address=address,
+                                    posix=self._site.current.posix,
                                     now=self._clock())
 
     # ------------------------------------------------ sessions
@@ -162,7 +163,7 @@ class SignIn:
         kept = await self._slowly(passwords.hashed, password)
         return await self._pool.run(
             invitations.accept, digest=digest(secret), name=name, full_name=full_name, email=email, password=kept,
-            address=address, now=self._clock())
+            address=address, posix=self._site.current.posix, now=self._clock())
 
     async def join(self, secret: str, who: Who) -> Invitation:
         """Add the one who asks to a link's group. Raises `Refused`."""

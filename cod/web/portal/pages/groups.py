@@ -96,9 +96,10 @@ def _told(fields: Fields) -> dict[str, Any]:
 
 def _limited(fields: Fields) -> dict[str, Any]:
     """Return what administrators say about it."""
-    priority = forms.body_of(GroupPatch, Fields({"priority": [fields.one("priority")]}), {})
-    return priority | {"max_lease": _converted(fields, "max_lease", forms.seconds),
-                       "image_quota": _converted(fields, "image_quota", amount)}
+    numbers = {name: [fields.one(name)] for name in ("priority", "gid") if name in fields.values}
+    return forms.body_of(GroupPatch, Fields(numbers), {}) | {
+        "max_lease": _converted(fields, "max_lease", forms.seconds),
+        "image_quota": _converted(fields, "image_quota", amount)}
 
 
 def _converted(fields: Fields, name: str, convert: Any) -> Any:
