@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 
 from cod import logs, supervisor
 from cod.images import store
-from cod.model import Inviter, Site, SiteRef, Subnet
+from cod.model import HostKey, Inviter, Site, SiteRef, Subnet
 from cod.policy.nodes.subnets import listeners
-from cod.security import ca, secretfile, webcert
+from cod.security import ca, hostkeys, secretfile, webcert
 from cod.security.ca import Ca
 from cod.site import load
 from cod.site.load import ConfigError, Settings
@@ -246,7 +246,8 @@ def edge(context: PartContext) -> list[Any]:
     authority = Ca(g.settings.authority, site.name)
     confd = ConfdServer(AgentConnection, g.reactor, g.pool, g.site, g.settings.name, by_address, site.confd_port,
                         g.clock, effects=g.wake.effects,
-                        inviter=Inviter(authority.certificate.decode(), authority.invitation))
+                        inviter=Inviter(authority.certificate.decode(), authority.invitation),
+                        host_key=partial(_host_key, authority))
     g.wake.on("orders", confd.poll)
     nmp = [_nmp(g, list(by_address))] if site.nmp_port else []
     return [
@@ -259,6 +260,12 @@ def edge(context: PartContext) -> list[Any]:
         *nmp,
         Timer(g.reactor, METRICS_EVERY, metrics.Mirror(metrics.CONFD, confd.counts), at_once=True),
     ]
+
+
+def _host_key(authority: Ca, salt: str, order_id: str) -> tuple[HostKey, str]:
+    """Return the SSH host key that a node is installed with: its public part, and the private one as a file."""
+    public, private = hostkeys.ed25519(authority.host_key_seed(f"{salt} {order_id}"))
+    return HostKey(hostkeys.ALGORITHM, public), private
 
 
 def _nmp(g: PartContext, addresses: list[str]) -> Any:

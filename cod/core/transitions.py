@@ -24,7 +24,7 @@ from cod.states import (
     after,
 )
 from cod.store.engine import Tx
-from cod.store.nodes import captures, holding, nodes, sessions
+from cod.store.nodes import captures, holding, host_keys, nodes, sessions
 from cod.store.scheduler import reservations, vclusters
 
 BY_HAND = "its system runs until somebody reboots it: no power driver can switch it off"
@@ -137,6 +137,8 @@ def move(
     }
     if node.state in (NodeState.WIPE, NodeState.PRIME):
         values |= {"disk": Disk.DIRTY, "cached_template_id": None, "cached_group_id": None}
+    if node.state == NodeState.PRIME:
+        host_keys.written(tx, node.id)
     moved = nodes.set_state(tx, node, values | columns, event=event, cause=cause, actor=actor)
     if node.state in OWN_SYSTEM or event is NodeEvent.ASKED:  # it reboots: what its agent said holds no longer
         # Or so it seems: should the agent of a node that asked be there all the same, it must come back.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from cod.core.preemption import protected
 from cod.model import ALL, Binding, Listed, NodeView, NoticeView, Page, Policy, Refused, RequestView, VclusterView
 from cod.store import lists, views, watermarks
 from cod.store.engine import Tx
-from cod.store.nodes import bindings, conflicts
+from cod.store.nodes import bindings, conflicts, host_keys
 from cod.store.notices import events, notices
 
 last_event = events.last_event
@@ -38,9 +39,10 @@ def node(tx: Tx, name: str, policy: Policy | None = None) -> NodeView:
 def node_in_full(
     tx: Tx, name: str, policy: Policy | None = None, groups: frozenset[int] | None = None
 ) -> tuple[NodeView, list[Binding], list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return one node with its bindings, the newest `SHOWN` transitions (oldest first; of these groups, if there are
-    any: while they held it), and, for everybody's, the newest conflicts about its MACs."""
+    """Return one node with its host keys, its bindings, the newest `SHOWN` transitions (oldest first; of these groups,
+    if there are any: while they held it), and, for everybody's, the newest conflicts about its MACs."""
     view = node(tx, name, policy)
+    view = replace(view, host_keys=tuple(host_keys.of_nodes(tx, [view.node.id]).get(view.node.id, ())))
     history = node_history(tx, name=name, page=Page(limit=SHOWN), groups=groups)
     return (view, bindings.of_node(tx, view.node.id), history[::-1],
             conflicts.every(tx, 20, macs=view.macs) if groups is None else [])

@@ -5,6 +5,9 @@ Names of attributes are the columns' names; `store/tables.py` explains each.
 
 from __future__ import annotations
 
+import hashlib
+from base64 import b64decode, b64encode
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 
@@ -194,3 +197,34 @@ class CapturedPartition:
     type: str
     name: str
     content: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostKey:
+    """The public part of an SSH host key of a node. `algorithm` and `key`, in base64, are as in a known_hosts file."""
+
+    algorithm: str
+    key: str
+
+    @property
+    def digest(self) -> bytes:
+        """Return the SHA-256 digest of the key, from which its fingerprints are written."""
+        return hashlib.sha256(b64decode(self.key)).digest()
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the key's fingerprint as ssh and ssh-keygen show it."""
+        return "SHA256:" + b64encode(self.digest).decode().rstrip("=")
+
+
+@dataclass(frozen=True, slots=True)
+class HostKeyMaker:
+    """The means to make nodes' SSH host keys.
+
+    salt  random, for an installation that has no salt yet
+    make  the public and the private part (a file of OpenSSH) that belong to a salt and an order's id: the same for the
+          same arguments, and not to be guessed
+    """
+
+    salt: str = field(repr=False)
+    make: Callable[[str, str], tuple[HostKey, str]] = field(repr=False)

@@ -102,15 +102,25 @@ class DnsQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class DnsAnswer:
-    """What the site says of a name of its own. `code` is 'ok' or 'nxdomain'; 'ok' with nothing else is an empty answer.
+class DnsRecord:
+    """A resource record. `name`: lower case, without the last dot. `data` by `type`: A: the address as an integer;
+    NS, PTR, CNAME: a name; SOA: the serial; SSHFP: (algorithm, type, fingerprint in hex); TXT: a text."""
 
-    address  an IPv4 address as an integer; `name` the target of a reverse name
-    apex     the zone's SOA and NS; `server` the address of the server that is asked
+    name: str
+    type: str
+    data: int | str | tuple[int, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DnsAnswer:
+    """What the site says of a name of its own. `code` is 'ok' or 'nxdomain'; 'ok' without records is an empty answer.
+
+    zone     whose SOA a negative answer names, with `serial`
+    server   the address of the server that is asked belongs to the name
     """
 
     code: str
-    address: int | None = None
-    name: str = ""
-    apex: bool = False
+    records: tuple[DnsRecord, ...] = ()
+    zone: str = ""
+    serial: int = 0
     server: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cod.model.machines import Node, NodeType
+from cod.model.machines import HostKey, Node, NodeType
 from cod.model.sharing import Notice, Reclaim, Request, Send, Vcluster, Vcm
 
 
@@ -15,6 +15,7 @@ class NodeView:
 
     immune_until  when its scheduling inertia ends, or ended: from then on it may be taken for others
     priority      of the group that holds it
+    host_keys     that COD installed it with; read only where the node is shown in full
     """
 
     node: Node
@@ -26,6 +27,7 @@ class NodeView:
     immune_until: float | None = None
     block: str | None = None
     priority: int | None = None
+    host_keys: tuple[HostKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,8 +112,15 @@ class Ca:
 
     def invitation(self, words: str) -> str:
         """Return the secret that belongs to those words, 64 hexadecimal digits."""
+        return self._secret("invitation of a VCM", words).hex()
+
+    def host_key_seed(self, words: str) -> bytes:
+        """Return the secret of a node's SSH host key that belongs to those words, 32 bytes."""
+        return self._secret("SSH host key of a node", words)
+
+    def _secret(self, purpose: str, words: str) -> bytes:
         key = self._key.private_numbers().private_value.to_bytes(32, "big")
-        return hmac.new(key, b"invitation of a VCM\0" + words.encode(), hashlib.sha256).hexdigest()
+        return hmac.new(key, f"{purpose}\0{words}".encode(), hashlib.sha256).digest()
 
     def _for_vcm(self, vcluster: str, key: ec.EllipticCurvePublicKey, private: bytes, now: datetime) -> Issued:
         return self._issue(

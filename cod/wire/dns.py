@@ -7,10 +7,27 @@ to case and repeated as it was written, answers that fit the client's datagram.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from dnslib import CLASS, EDNS0, NS, PTR, QTYPE, RCODE, RR, SOA, A, DNSHeader, DNSRecord
+from dnslib import (
+    CLASS,
+    CNAME,
+    EDNS0,
+    NS,
+    PTR,
+    QTYPE,
+    RCODE,
+    RR,
+    SOA,
+    SSHFP,
+    TXT,
+    A,
+    DNSHeader,
+    DNSLabel,
+    DNSRecord,
+)
 
-from cod.model import DnsAnswer, DnsQuestion, dotted
+from cod.model import DnsAnswer, DnsQuestion, DnsRecord, dotted
 from cod.wire.errors import PeerError
 
 TTL = 30  # seconds; a node's name can move to another machine within minutes
@@ -77,28 +94,43 @@ def failed(query: Query) -> bytes:
     return _empty(query.record, "SERVFAIL")
 
 
-def encode(query: Query, answer: DnsAnswer, *, domain: str, server: str, serial: int) -> bytes:
-    """Return the reply. `server` is the address of this server as the client sees it; `serial` that of the zone's
-    SOA."""
+def encode(query: Query, answer: DnsAnswer, *, domain: str, server: str) -> bytes:
+    """Return the reply. `server` is the address of this server as the client sees it."""
     reply = _reply(query.record, "NXDOMAIN" if answer.code == "nxdomain" else "NOERROR", authority=True)
-    name = query.record.q.qname
-    soa = SOA(f"ns.{domain}", f"hostmaster.{domain}", (serial & 0xFFFFFFFF, 3600, 600, 86400, TTL))
-    if answer.address is not None:
-        reply.add_answer(RR(name, QTYPE.A, rdata=A(dotted(answer.address)), ttl=TTL))
-    elif answer.server:
-        reply.add_answer(RR(name, QTYPE.A, rdata=A(server), ttl=TTL))
-    elif answer.name:
-        reply.add_answer(RR(name, QTYPE.PTR, rdata=PTR(answer.name), ttl=TTL))
-    elif answer.apex:
-        if query.question.type in ("SOA", "ANY"):
-            reply.add_answer(RR(name, QTYPE.SOA, rdata=soa, ttl=TTL))
-        if query.question.type in ("NS", "ANY"):
-            reply.add_answer(RR(name, QTYPE.NS, rdata=NS(f"ns.{domain}"), ttl=TTL))
-    else:  # no such name, or nothing of that type: for how long that may be believed (RFC 2308)
-        zone = name if query.question.name.endswith(".arpa") else domain  # as asked: not each name can be made of text
-        reply.add_auth(RR(zone, QTYPE.SOA, rdata=soa, ttl=TTL))
+    asked = query.record.q.qname
+    for each in answer.records:
+        reply.add_answer(record(each, domain, asked if each.name == query.question.name else None))
+    if answer.server:
+        reply.add_answer(RR(asked, QTYPE.A, rdata=A(server), ttl=TTL))
+    if not reply.rr or answer.code == "nxdomain":  # for how long that may be believed (RFC 2308)
+        zone = answer.zone or asked  # as asked: not each name can be made of text
+        reply.add_auth(RR(zone, QTYPE.SOA, rdata=_soa(domain, answer.serial), ttl=TTL))
     data = bytes(reply.pack())
-    return data if len(data) <= query.room else bytes(reply.truncate().pack())
+    return data if len(data) <= query.room else shortened(query, authority=True)
+
+
+def record(each: DnsRecord, domain: str, name: DNSLabel | None = None) -> RR:
+    """Return a record as dnslib has it. `name`: the record's, as a client wrote it."""
+    data: Any
+    match each.type, each.data:
+        case "A", int(address):
+            data = A(dotted(address))
+        case "SOA", int(serial):
+            data = _soa(domain, serial)
+        case "SSHFP", (int(algorithm), int(kind), str(fingerprint)):
+            data = SSHFP(algorithm, kind, bytes.fromhex(fingerprint))
+        case "NS" | "PTR" | "CNAME" | "TXT", str(text):
+            data = _TEXTUAL[each.type](text)
+        case _:
+            raise ValueError(f"no record: {each}")
+    return RR(name or each.name, getattr(QTYPE, each.type), rdata=data, ttl=TTL)
+
+
+_TEXTUAL: dict[str, Any] = {"NS": NS, "PTR": PTR, "CNAME": CNAME, "TXT": TXT}
+
+
+def _soa(domain: str, serial: int) -> SOA:
+    return SOA(f"ns.{domain}", f"hostmaster.{domain}", (serial & 0xFFFFFFFF, 3600, 600, 86400, TTL))
 
 
 def _reply(record: DNSRecord, code: str, *, authority: bool = False) -> DNSRecord:
@@ -120,8 +152,8 @@ def answers(data: bytes, query: Query) -> bool:
     return len(data) > 12 and bool(data[2] & 0x80) and data[12:12 + len(question)].lower() == question.lower()
 
 
-def shortened(query: Query) -> bytes:
+def shortened(query: Query, *, authority: bool = False) -> bytes:
     """Return an empty reply, marked as truncated: the client asks again over TCP."""
-    reply = _reply(query.record, "NOERROR")
+    reply = _reply(query.record, "NOERROR", authority=authority)
     reply.header.tc = 1
     return bytes(reply.pack())

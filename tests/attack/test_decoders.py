@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 from dnslib import DNSRecord
 
-from cod.model import DhcpAnswer, DnsAnswer, Site
+from cod.model import DhcpAnswer, DnsAnswer, DnsRecord, Site
 from cod.wire import dhcp, dns, http, tftp, xmldoc
 from cod.wire.confd import protocol as confd
 from cod.wire.nmp import frames
@@ -68,8 +68,9 @@ def dns_attack(data: bytes, site: Site) -> str:
         return "dropped"
     except dns.Unanswerable as refusal:
         return _refused(refusal.reply)
-    for answer in (DnsAnswer("nxdomain"), DnsAnswer("noerror", apex=True)):
-        assert len(dns.encode(query, answer, domain="cod.test", server="10.77.0.1", serial=1)) <= query.room
+    records = (DnsRecord("cod.test", "SOA", 1), DnsRecord(query.question.name, "SSHFP", (4, 2, "ab" * 32)))
+    for answer in (DnsAnswer("nxdomain"), DnsAnswer("ok", records, "cod.test", 1)):
+        assert len(dns.encode(query, answer, domain="cod.test", server="10.77.0.1")) <= query.room
     dns.refused(query), dns.failed(query), dns.shortened(query)
     return "answered"
 

@@ -58,9 +58,9 @@ def start(reactor: Any, in_reactor: Any, pool: Pool, site: Site) -> Iterator[Sta
         in_reactor(server.stopService)
 
 
-def dig(server: DnsServer, *arguments: str) -> tuple[str, str]:
+def dig(server: DnsServer, *arguments: str, address: str = "127.0.0.1") -> tuple[str, str]:
     """dig's status and its whole output."""
-    command = ["dig", f"-p{server.port}", "@127.0.0.1", "+tries=1", "+time=15", *arguments]
+    command = ["dig", f"-p{server.port}", f"@{address}", "+tries=1", "+time=15", *arguments]
     output = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     return output.partition("status: ")[2].partition(",")[0], output
 

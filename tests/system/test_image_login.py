@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from cod.model import HostKey
+from cod.policy.nodes.host_keys import FILE
+from cod.security import hostkeys
 from images import build
 from tests.ports import free_port
 from tests.system.login import Key, fingerprints, root_of, ssh
@@ -38,13 +41,16 @@ class System:
         (self.folder / "known").unlink(missing_ok=True)
         self._inside("rm -rf /run/* /data/* /root/.ssh /etc/dropbear")
 
-    def boots(self, instance: str, *keys: Key) -> str:
+    def boots(self, instance: str, *keys: Key, host_key: str = "") -> str:
         """Power off, and on with the seed of that priming; returns its host key's fingerprint."""
         self.off()
         seed = self.root / "run/seed"
         seed.mkdir(parents=True, exist_ok=True)
         (seed / "meta-data").write_text(json.dumps({"instance-id": instance, "local-hostname": "n1"}) + "\n")
         (seed / "authorized_keys").unlink(missing_ok=True)
+        (seed / FILE).unlink(missing_ok=True)
+        if host_key:
+            (seed / FILE).write_text(host_key)
         if keys:
             (seed / "authorized_keys").write_text("".join(key.line for key in keys))
         return self.on()
@@ -111,6 +117,17 @@ def test_whose_key_the_seed_has_gets_in_and_nobody_else(system: System, keys: di
     assert fingerprints(system.folder / "known") == {shown}
     other = system.login(keys["ann"], "true", "-oPreferredAuthentications=password,keyboard-interactive")
     assert "Permission denied (publickey)" in other.stderr, "no other way is offered"
+
+
+def test_the_seed_s_host_key_is_the_host_s(system: System, keys: dict[str, Key]) -> None:
+    public, private = hostkeys.ed25519(b"s" * 32)
+    expected = HostKey(hostkeys.ALGORITHM, public).fingerprint
+    system.boots("1.1", keys["ann"])  # what an earlier priming left
+    assert system.boots("1.2", keys["ann"], host_key=private) == expected
+    assert system.lets_in(keys["ann"])
+    assert fingerprints(system.folder / "known") == {expected}
+    system.off()
+    assert system.on() == expected, "at each boot"
 
 
 def test_a_priming_is_the_end_of_those_before(system: System, keys: dict[str, Key]) -> None:

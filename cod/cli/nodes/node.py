@@ -117,7 +117,8 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
               ("immune until", when(value["immune_until"]) if immunity(value["immune_until"]) else None),
               ("progress", progress(value["progress"])),
               ("power", f"{power['state']} ({power['driver']} {power['address'] or ''}".rstrip() + ")"),
-              ("account", power["account"]), ("watts", power["watts"])]
+              ("account", power["account"]), ("watts", power["watts"]),
+              *(("host key", f"{key['algorithm']} {key['fingerprint']}") for key in value["host_keys"])]
     print_table(("", ""), facts)
     print_table(("ADDRESS", "MAC", "KIND", "STATE", "HOST", "EXPIRES"),
                 [(b["address"], b["mac"], b["kind"], b["state"], b["hostname"], when(b["expires_at"]))

@@ -16,6 +16,7 @@ from cod.cli.show import (
     as_json,
     client,
     live,
+    print_json,
     said,
     shown,
     table,
@@ -91,6 +92,26 @@ def show(ctx: click.Context, name: str, as_json: bool, watch: bool) -> None:
     if watch:
         live(lambda: in_full(api.get(path("vclusters", name))))
     shown(ctx, api.get(path("vclusters", name)), in_full, as_json)
+
+
+@vcluster.command("known-hosts")
+@name_argument
+@as_json
+@click.pass_context
+def known_hosts(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Print the SSH host keys of the nodes, as lines of a known_hosts file.
+
+    \b
+    Example:
+      cod vcluster known-hosts web > ~/.ssh/known_hosts.web
+      ssh -o UserKnownHostsFile=~/.ssh/known_hosts.web root@n1.web.cod.internal
+    """
+    value = client(ctx).get(path("vclusters", name, "known_hosts"))
+    if as_json:
+        print_json(value)
+        return
+    for line in value["lines"]:
+        click.echo(line)
 
 
 @vcluster.command()

@@ -20,16 +20,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cod.core import seed_parts, transitions
-from cod.model import Assignment, Effect, Inviter, Node, Refused, Result, Site, ipv4, owner_of
+from cod.model import Assignment, Effect, HostKeyMaker, Inviter, Node, Refused, Result, Site, ipv4, owner_of
 from cod.orders import Deposit, Order
 from cod.policy.hardware import keep
 from cod.policy.nodes import capture, inner_vcm, lifecycle, prime, seed, template
+from cod.policy.nodes import host_keys as host_key_policy
 from cod.policy.nodes.subnets import numbers
 from cod.states import Disk, NodeEvent, NodeState
 from cod.store import vcms
 from cod.store.engine import Tx
 from cod.store.images import images, templates
-from cod.store.nodes import captures, holding, sessions
+from cod.store.nodes import captures, holding, host_keys, sessions
 from cod.store.scheduler import vclusters
 
 _ACTIONS = {
@@ -43,10 +44,12 @@ _ACTIONS = {
 
 
 def current(
-    tx: Tx, node: Node, site: Site, address: str = "", *, inviter: Inviter | None = None, now: float = 0.0
+    tx: Tx, node: Node, site: Site, address: str = "", *, inviter: Inviter | None = None,
+    maker: HostKeyMaker | None = None, now: float = 0.0,
 ) -> Order:
     """Return the node's order. `address`: where its agent is, which decides by which of COD's addresses it fetches
-    images. `inviter`: what its vcluster's VCM begins with, should that run on this node; `now`: when it is invited.
+    images. `inviter`: what its vcluster's VCM begins with, should that run on this node; `maker`: what its SSH
+    host key is made with; `now`: when the node is invited and its key is made.
 
     Raises `Refused` when its template cannot be carried out on it (any more): that is a failure of priming.
     """
@@ -65,10 +68,15 @@ def current(
     configuration = template.parse(wanted.document)
     order = _prime(tx, node, order_id, wanted, configuration, site, f"http://{server}:{site.http_port}/images")
     if not configuration.seed:
+        host_keys.forget(tx, node.id)
         return replace(order, keep=spared)
     parts = list(seed_parts.parts(tx, node, wanted, site))
     if inviter is not None:
         parts += _vcm_inside(tx, node, order_id, site, server, inviter, now)
+    if maker is not None and not configuration.own_host_keys:
+        parts.append(_host_key(tx, node, order_id, maker, now))
+    else:
+        host_keys.forget(tx, node.id)
     vcluster = vclusters.get(tx, node.vcluster_id or 0)
     domain = f"{vcluster.name}.{site.domain}" if vcluster else site.domain
     files = seed.seed_files(configuration, instance=order_id, fqdn=f"{node.hostname or node.name}.{domain}",
@@ -88,6 +96,14 @@ def _prime(
     clean = node.disk == Disk.CLEAN and not keep.unkept(node.attributes, report)
     return Order(order_id, "prime", disk=parts.disk, wipe=not clean, verify=parts.verify,
                  table=parts.table, partitions=parts.partitions, images=parts.images, sector=parts.sector)
+
+
+def _host_key(tx: Tx, node: Node, order_id: str, maker: HostKeyMaker, now: float) -> seed.SeedPart:
+    """Return the part with the node's SSH host key, whose public half is noted. The same order has the same key."""
+    salt = host_keys.salt(tx, node.id, order_id) or maker.salt
+    key, private = maker.make(salt, order_id)
+    host_keys.put(tx, node.id, key, order_id=order_id, salt=salt, now=now)
+    return host_key_policy.seed_part(key, private)
 
 
 def _vcm_inside(
@@ -134,7 +150,7 @@ def any_waiting(tx: Tx, server: str) -> bool:
 
 
 def waiting(
-    tx: Tx, server: str, site: Site, now: float, inviter: Inviter | None = None
+    tx: Tx, server: str, site: Site, now: float, inviter: Inviter | None = None, maker: HostKeyMaker | None = None
 ) -> Result[list[tuple[int, int, Order]]]:
     """Return the orders to be sent now: (node id, epoch of its connection, order) for each of `server`'s connections
     whose node has another order than the one last sent. Whoever has sent them says so by `sent`; an order that is sent
@@ -144,7 +160,7 @@ def waiting(
     effects: list[Effect] = []
     for node, session in sessions.waiting(tx, server):
         try:
-            order = current(tx, node, site, session.address, inviter=inviter, now=now)
+            order = current(tx, node, site, session.address, inviter=inviter, maker=maker, now=now)
         except Refused as refusal:
             reason = f"its order cannot be given: {refusal.sentence}"
             step = lifecycle.on_trouble(node, NodeEvent.FAILED, reason, site.policy)

@@ -12,6 +12,7 @@ the protocol is logged in one line and the connection is closed; others do not n
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
@@ -24,7 +25,7 @@ from twisted.internet.defer import Deferred, ensureDeferred, inlineCallbacks, su
 from twisted.internet.protocol import Factory
 
 from cod.flows.agents import orders, sessions
-from cod.model import Effect, Inviter, Peer, Result, SiteRef
+from cod.model import Effect, HostKey, HostKeyMaker, Inviter, Peer, Result, SiteRef
 from cod.orders import Order
 from cod.periodic import Timer
 from cod.pool import NODES, Pool
@@ -107,6 +108,7 @@ class ConfdServer(Service):
     effects  carries out the wake-ups that flows return
     port     0 takes any free one (tests); `port` then says which
     inviter  what the VCM on a node that is primed begins with; None: no node is told that it runs one
+    host_key makes the SSH host key of a node that is primed (`HostKeyMaker.make`); None: nodes make their own
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class ConfdServer(Service):
         addresses: Iterable[str], port: int,
         clock: Callable[[], float] = time.time, *, effects: Callable[[Iterable[Effect]], object] = lambda effects: None,
         limits: Limits = USUAL, inviter: Inviter | None = None,
+        host_key: Callable[[str, str], tuple[HostKey, str]] | None = None,
     ) -> None:
         self._connect = connect
         self.reactor = reactor
@@ -125,6 +128,7 @@ class ConfdServer(Service):
         self.effects = effects
         self.limits = limits
         self._inviter = inviter
+        self._host_key = host_key
         self.counts: Counter[str] = Counter()  # opened, refused, broken, lost, orders: for the metrics
         self.open: set[Connection] = set()
         self.stranger_lines = StrangerLines(reactor.seconds)
@@ -264,8 +268,9 @@ class ConfdServer(Service):
         try:
             if not (await self.pool.read(orders.any_waiting, self.server)):
                 return
+            maker = HostKeyMaker(secrets.token_hex(32), self._host_key) if self._host_key else None
             result = await self.pool.run_at(NODES, orders.waiting, self.server, self.site.current, self.clock(),
-                                            self._inviter)
+                                            self._inviter, maker)
             sent = [(node_id, epoch, order.id) for node_id, epoch, order in result.value
                     if self._send(node_id, epoch, order)]
             self.effects(result.effects)

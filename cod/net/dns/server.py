@@ -131,7 +131,8 @@ class DnsServer(SocketService):
 
     def _look_up(self, batch: Sequence[tuple[wire.Query, str, Reply]]) -> None:
         if batch:
-            asked = self._pool.read(flow.answer, [query.question for query, _, _ in batch], self._site.current)
+            asked = self._pool.read(flow.answer, [query.question for query, _, _ in batch], self._site.current,
+                                    int(self._clock()))
             asked.addCallbacks(self._answer, self._fail, callbackArgs=(batch,), errbackArgs=(batch,))
 
     def _answer(self, answers: Sequence[DnsAnswer | None], batch: Sequence[tuple[wire.Query, str, Reply]]) -> None:
@@ -147,8 +148,7 @@ class DnsServer(SocketService):
             self._pass_on(query, peer, reply)
             return
         ANSWERS.labels(answer.code).inc()
-        reply(wire.encode(query, answer, domain=self._site.current.domain, server=self._address,
-                          serial=int(self._clock())))
+        reply(wire.encode(query, answer, domain=self._site.current.domain, server=self._address))
 
     def _fail(self, failure: Failure, batch: Sequence[tuple[wire.Query, str, Reply]]) -> None:
         log.error("%d questions could not be looked up: %s", len(batch), failure.getErrorMessage())

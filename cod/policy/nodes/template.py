@@ -91,6 +91,7 @@ class Configuration:
     diskless   None: the node boots from its disk
     cache      the disk may be kept at release and used again by the same group
     seed       write a NoCloud seed with `user_data`
+    own_host_keys   the system makes its SSH host keys itself: the seed brings none
     """
 
     name: str
@@ -106,6 +107,7 @@ class Configuration:
     verify: bool
     seed: bool
     user_data: str
+    own_host_keys: bool = False
 
 
 # ---------------------------------------------------------------- reading
@@ -134,6 +136,7 @@ def parse(document: str) -> Configuration:
         seed=_get(personalise, "seed", "none") == "nocloud",
         # Its first line says what it is, and a document that is laid out nicely has a line break and blanks before it.
         user_data=dedent((root.findtext("personalise/user-data") or "").lstrip("\n")),
+        own_host_keys=_get(personalise, "hostkeys", "site") == "own",
     )
     _check_layout(configuration.partitions, configuration.table)
     _check_images(configuration)

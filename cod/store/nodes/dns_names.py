@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 from sqlalchemy import and_, or_, select
 
@@ -11,7 +12,7 @@ from cod.store.engine import Tx
 
 _b, _n, _v = t.bindings.c, t.nodes.c, t.vclusters.c
 _MEMBERS = (
-    select(_n.hostname, _v.live_name, _b.address)
+    select(_n.hostname, _v.live_name, _b.address, _n.id)
     .join_from(t.bindings, t.nodes, _n.id == _b.node_id).join(t.vclusters, _v.id == _n.vcluster_id)
     .where(_b.kind == "vcluster"))
 
@@ -21,12 +22,25 @@ def vclusters(tx: Tx, names: Collection[str]) -> set[str]:
     return set(tx.scalars(select(_v.live_name).where(_v.live_name.in_(names)))) if names else set()
 
 
-def hosts(tx: Tx, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """Return address of each (hostname, vcluster) that there is."""
+class Host(NamedTuple):
+    """A node at its address in its vcluster."""
+
+    node_id: int
+    address: int
+
+
+def hosts(tx: Tx, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], Host]:
+    """Return each (hostname, vcluster) that there is."""
     if not pairs:
         return {}
     wanted = or_(*(and_(_n.hostname == host, _v.live_name == vcluster) for host, vcluster in pairs))
-    return {(row[0], row[1]): row[2] for row in tx.execute(_MEMBERS.where(wanted))}
+    return {(row[0], row[1]): Host(row[3], row[2]) for row in tx.execute(_MEMBERS.where(wanted))}
+
+
+def of_vcluster(tx: Tx, vcluster_id: int) -> dict[str, Host]:
+    """Return the nodes of a vcluster by host name, in the order of their addresses."""
+    rows = tx.execute(_MEMBERS.where(_v.id == vcluster_id).order_by(_b.address))
+    return {row[0]: Host(row[3], row[2]) for row in rows}
 
 
 def named(tx: Tx, addresses: Collection[int]) -> dict[int, tuple[str, str]]:

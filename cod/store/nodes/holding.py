@@ -17,7 +17,7 @@ from cod.states import Disk
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.images import templates
-from cod.store.nodes import bindings
+from cod.store.nodes import bindings, host_keys
 from cod.store.nodes.nodes import Stale
 from cod.store.scheduler import reservations
 
@@ -43,6 +43,9 @@ def take(
         raise Stale(node.id, node.generation)
     _clear_rights(tx, node.id)
     reservations.drop(tx, [node.id])
+    cached = (node.disk, node.cached_template_id, node.cached_group_id)
+    if cached != (Disk.CACHED, template_id, vcluster.group_id):
+        host_keys.forget(tx, node.id)
     held = replace(node, **columns)
     bindings.reserve(tx, held, node.boot_mac, vcluster, hostname, now)
     tx.execute(insert(t.node_permissions).values(node_id=node.id, group_id=vcluster.group_id, right="use"))
@@ -70,6 +73,8 @@ def give_back(tx: Tx, node: Node, *, up_until: float | None = None, keep_disk: b
     if done.rowcount != 1:
         raise Stale(node.id, node.generation)
     bindings.release(tx, node.id, up_until)
+    if not keep_disk:
+        host_keys.forget(tx, node.id)
     _clear_rights(tx, node.id)
     return replace(node, **columns)
 

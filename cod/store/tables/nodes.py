@@ -196,6 +196,18 @@ power_actions = table(
     comment="Power as desired state. Run at least once; dropped when the node has a new generation.",
 )
 
+host_keys = table(
+    "host_keys",
+    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
+    Column("algorithm", String(32), primary_key=True, comment="ssh-ed25519"),
+    Column("key", String(300), nullable=False, comment="the public part, base64"),
+    Column("order_id", String(40), nullable=False, comment="of the installation that writes it"),
+    Column("salt", String(64), nullable=False, comment="of the private part, with the site's secret; '' once that is "
+           "written: nobody but the node has it then"),
+    Column("made_at", Time, nullable=False),
+    comment="SSH host keys of nodes that hold what was installed with them. The private parts are not kept.",
+)
+
 captures = table(
     "captures",
     Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),

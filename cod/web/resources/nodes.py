@@ -157,6 +157,14 @@ class NodeReply(Reply):
         return cls(**_node(view))
 
 
+class HostKeyReply(ReplyOf[model.HostKey]):
+    """An SSH host key that the node was installed with. `fingerprint`: as ssh shows it."""
+
+    algorithm: str
+    key: str
+    fingerprint: str
+
+
 class BindingReply(Reply):
     """An address bound to the node."""
 
@@ -210,12 +218,14 @@ class PciDevice(Reply):
 
 
 class NodeInFull(NodeReply):
-    """A node with its last hardware report (XML), its bindings, its newest transitions (oldest first), and conflicts
-    about it (newest first)."""
+    """A node with its last hardware report (XML), its bindings, its SSH host keys, its newest transitions (oldest
+    first), and conflicts about it (newest first)."""
 
     attributes: str | None
     pci: list[PciDevice]
     bindings: list[BindingReply]
+    host_keys: list[HostKeyReply] = Field(description="those that COD installed it with; none where its template says "
+                                          "hostkeys=\"own\", or writes no seed")
     history: list[Transition]
     conflicts: list[ConflictReply]
 
@@ -230,6 +240,7 @@ class NodeInFull(NodeReply):
             attributes=view.node.attributes,
             pci=pci_devices(view.node),
             bindings=[_binding(each) for each in bindings],
+            host_keys=[HostKeyReply.of(key) for key in view.host_keys],
             history=[Transition(**{key: row[key] for key in Transition.model_fields}) for row in history],
             conflicts=[ConflictReply.of(row) for row in conflicts],
         )

@@ -9,13 +9,26 @@ from pydantic import Field
 
 from cod import model
 from cod.flows import views
+from cod.flows.nodes import host_keys
 from cod.flows.people.access import RequiredRight
 from cod.flows.scheduler import requests, vclusters
 from cod.flows.vcms import vcms
 from cod.model import AskedTuple, Refused, Result, Right
 from cod.pool import Tx
 from cod.states import RequestState, VclusterState
-from cod.web.models import REVISION, Body, DnsLabel, ListPage, OneOrSeveral, Paged, Reply, Seconds, TemplateName, Xml
+from cod.web.models import (
+    REVISION,
+    Body,
+    DnsLabel,
+    ListPage,
+    OneOrSeveral,
+    Paged,
+    Query,
+    Reply,
+    Seconds,
+    TemplateName,
+    Xml,
+)
 from cod.web.resources.documents import checked
 from cod.web.resources.nodes import HistoryList, HistoryQuery, Move, NodeReply
 from cod.web.routes import ANYBODY, Call, Flow, Named, Names, Numbered, Shaped, listed, number, route, see, use
@@ -130,6 +143,24 @@ def _vcluster(view: model.VclusterView) -> dict[str, Any]:
     return own | {"group": view.group, "template": view.template, "states": dict(view.states)}
 
 
+class KnownHostsQuery(Query):
+    """How to show a known_hosts file."""
+
+    format: Literal["json", "text"] | None = Field(default=None, description="text: the lines alone, a file for "
+                                                   "OpenSSH's UserKnownHostsFile")
+
+
+class KnownHosts(Reply):
+    """Lines of OpenSSH's known_hosts file, one a host key: the node's name and address, and the key that COD installed
+    it with. Nodes that make their keys themselves have none."""
+
+    lines: list[str]
+
+    def as_text(self) -> str:
+        """Return the file."""
+        return "".join(f"{line}\n" for line in self.lines)
+
+
 class RequestQuery(Paged):
     """Which requests to list."""
 
@@ -238,6 +269,10 @@ VCLUSTERS = (
           "List the transitions of nodes while a vcluster held them",
           lambda a: partial(views.vcluster_history, name=a.names.name, page=a.query.page, groups=a.who.groups),
           reply=listed(HistoryList, Move.of), query=HistoryQuery, names=Named),
+    route("GET", "/vclusters/{name}/known_hosts", see("vcluster"),
+          "List the SSH host keys of a vcluster's nodes, as known_hosts lines",
+          lambda a: partial(host_keys.known_hosts, name=a.names.name, site=a.site),
+          reply=Shaped(KnownHosts, lambda lines: KnownHosts(lines=lines)), query=KnownHostsQuery, names=Named),
     route("POST", "/vclusters", _creates, "Create a vcluster; the manager grants its nodes later",
           _vcluster_wanted, reply=_IN_FULL, body=VclusterCreate, status=202, makes="/vclusters/{name}"),
     route("POST", "/vclusters/{name}/resize", use("vcluster"), "Ask for more nodes, or give some back",
