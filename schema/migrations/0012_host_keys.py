@@ -4,8 +4,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import mysql
 
-revision = '0010'
-down_revision = '0009'
+revision = '0012'
+down_revision = '0011'
 
 _ID = sa.BigInteger().with_variant(sa.Integer(), 'sqlite')
 
