@@ -183,11 +183,13 @@ class _World:
             self._put(t.vclusters, [{
                 "id": number, "name": name, "live_name": None if ended else name, "group_id": self._groups[group],
                 "state": state, "template_id": 2 if group == "physics" else 3, "size": size,
-                "creation_size": max(1, size - 2), "subnet": "lab", "first_address": None if ended else first,
-                "last_address": None if ended else first + 255, "lease_time": 7 * DAY,
+                "creation_size": max(1, size - 2), "subnet": "lab", "lease_time": 7 * DAY,
                 "expires_at": None if left is None else self._now + left,
                 "ready_at": self._now - DAY if state == "active" else None, "created_at": self._now - 2 * DAY,
                 "ended_at": self._now - 30 * DAY if ended else None}])
+            if not ended:
+                self._put(t.vcluster_blocks, [{
+                    "vcluster_id": number, "subnet": "lab", "first_address": first, "last_address": first + 255}])
             waits = state == "pending"
             self._request(number, number, GROUPS[group], "create", size, waits)
 

@@ -203,6 +203,20 @@ class NodeKindParam(click.ParamType[dict[str, Any]]):
         return {"count": int(count), "template": template, "attributes": attributes}
 
 
+class Prefix(click.ParamType[int]):
+    """A prefix length: '26' or '/26' -> 26."""
+
+    name = "bits"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Parse it."""
+        bits = str(value).removeprefix("/")
+        if not re.fullmatch(r"[0-9]{1,2}", bits):
+            self.fail(f"{value!r} should be a prefix length such as 26 or /26", param, ctx)
+        return int(bits)
+
+
+PREFIX = Prefix()
 SPAN = Span()
 KIND = NodeKindParam()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cod import notice_texts
-from cod.core import notices, preemption, vcm_outbox
+from cod.core import address_blocks, notices, preemption, vcm_outbox
 from cod.model import AskedTuple, Node, Refused, Request, RequestTuple, TypeRules
 from cod.policy.hardware import match
 from cod.states import RequestState, VclusterState
@@ -59,6 +59,9 @@ def decide(tx: Tx, request_id: int, state: RequestState, reason: str, now: float
     done = requests.end(tx, request_id, state, reason, now)
     if done:
         _drop(tx, [request_id], now)
+        request = requests.get(tx, request_id)
+        if request is not None and request.kind == "grow" and state != RequestState.GRANTED:
+            address_blocks.trim(tx, request.vcluster_id)
     return done
 
 

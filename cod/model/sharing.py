@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cod.model.addresses import dotted
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -64,8 +66,6 @@ class Vcluster:
     creation_size: int
     attributes: str
     subnet: str | None
-    first_address: int | None
-    last_address: int | None
     lease_time: float
     expires_at: float | None
     drain_until: float | None
@@ -74,6 +74,35 @@ class Vcluster:
     created_at: float
     ended_at: float | None
     leased_at: float | None = None
+    isolated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VclusterNetwork:
+    """A row of `vcluster_networks`: the VLAN and the subnet of an isolated vcluster, from its first address on.
+
+    server_address  COD's, by which its nodes reach it; router_address: their default router, None: they have none
+    """
+
+    vlan: int
+    vcluster_id: int
+    first_address: int
+    prefix: int
+    server_address: int
+    router_address: int | None
+
+    @property
+    def last_address(self) -> int:
+        """Return the subnet's last address, its broadcast address."""
+        return self.first_address + (1 << 32 - self.prefix) - 1
+
+    @property
+    def subnet(self) -> str:
+        """Return the name by which bindings and listings know the subnet."""
+        return f"vlan-{self.vlan}"
+
+    def __str__(self) -> str:
+        return f"{dotted(self.first_address)}/{self.prefix}"
 
 
 @dataclass(frozen=True, slots=True)

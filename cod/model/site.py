@@ -17,7 +17,7 @@ class Subnet:
     relay       giaddr by which a relay names this subnet (usually its router), or None
     boot_pool   first and last address for firmware and trampoline
     block_pool  first and last address from which vclusters get their private blocks
-    block_size  addresses in one vcluster's block (a power of two)
+    block_size  addresses in a block (a power of two)
     """
 
     name: str
@@ -30,6 +30,27 @@ class Subnet:
     interface: str | None = None
     relay: str | None = None
     dns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """Where isolated vclusters get their networks, from the `[isolation]` table of the site file.
+
+    vlans         first and last VLAN
+    networks      the network that their subnets are cut from
+    default_size  prefix length of a subnet; `largest_size`: the shortest that may be asked for
+    interface     the server's interface that carries the VLANs tagged; None: DHCP is relayed
+    server        COD's address that nodes behind the relay reach; None with `interface`
+    router        which address of a subnet the site's router has: 'first', 'last' or 'none'
+    """
+
+    vlans: tuple[int, int]
+    networks: str
+    default_size: int = 26
+    largest_size: int = 20
+    interface: str | None = None
+    server: str | None = None
+    router: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +351,7 @@ class Site:
     types      what makes node types
     images     what groups may keep
     signin     how people sign in
+    isolation  networks of isolated vclusters; None: there can be none
     consoles   which nodes' consoles are recorded
     switches   whose ports COD changes
     posix      how people appear on nodes
@@ -347,6 +369,7 @@ class Site:
     power: tuple[PowerRule, ...] = ()
     energy: Energy = field(default_factory=Energy)
     dns: Dns = field(default_factory=Dns)
+    isolation: Isolation | None = None
     nmp_port: int = 8071
     nmp_plain_port: int = 0
     nmp_keepalive: float = 30.0

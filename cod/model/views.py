@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cod.model.addresses import AddressRange
 from cod.model.machines import HostKey, Node, NodeType
-from cod.model.sharing import Notice, Reclaim, Request, Send, Vcluster, Vcm
+from cod.model.sharing import Notice, Reclaim, Request, Send, Vcluster, VclusterNetwork, Vcm
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +80,15 @@ class VcmView:
 
 @dataclass(frozen=True, slots=True)
 class VclusterView:
-    """A vcluster for people. `states` counts its nodes by state."""
+    """A vcluster for people. `states` counts its nodes by state; `addresses` are its ranges, in
+    order; `network` is that of an isolated one."""
 
     vcluster: Vcluster
     group: str
     template: str
     states: Mapping[str, int]
+    addresses: tuple[AddressRange, ...] = ()
+    network: VclusterNetwork | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from pydantic import Field, model_validator
 
 from cod.site.accounts import AccountsTable
+from cod.site.isolation import IsolationTable
 from cod.site.signin import LdapTable, OidcTable, SignInTable
 from cod.site.subnets import SubnetTable
 from cod.site.switches import SwitchTable
@@ -41,6 +43,7 @@ class SiteFile(Table):
     boot: BootTable = BootTable.model_validate({})
     nmp: NmpTable = NmpTable.model_validate({})
     dns: DnsTable = DnsTable.model_validate({})
+    isolation: IsolationTable = IsolationTable.model_validate({})
     policy: PolicyTable = PolicyTable.model_validate({})
     energy: EnergyTable = EnergyTable.model_validate({})
     types: TypesTable = TypesTable.model_validate({})
@@ -73,6 +76,7 @@ def _problems(file: SiteFile) -> Iterator[str]:
     if not file.subnet:
         yield "subnet: at least one [[subnet]] is needed"
     yield from _account_problems(file)
+    yield from _isolation_problems(file)
     for n, subnet in enumerate(file.subnet):
         for other in file.subnet[:n]:
             if subnet.name == other.name:
@@ -81,6 +85,20 @@ def _problems(file: SiteFile) -> Iterator[str]:
                 yield f"subnet.{n}.network: {subnet.network} overlaps that of {other.name!r}"
             if subnet.interface is not None and subnet.interface == other.interface and subnet.relay is None:
                 yield f"subnet.{n}.interface: {subnet.interface} serves {other.name!r} already; one needs a relay"
+
+
+def _isolation_problems(file: SiteFile) -> Iterator[str]:
+    rules = file.isolation
+    if rules.vlans is None or rules.networks is None:
+        return
+    for n, switch in enumerate(file.switch):
+        if rules.vlans[0] <= switch.provisioning_vlan <= rules.vlans[1]:
+            yield f"switch.{n}.provisioning_vlan: {switch.provisioning_vlan} is among isolation.vlans"
+    for n, subnet in enumerate(file.subnet):
+        if subnet.network.overlaps(rules.networks):
+            yield f"isolation.networks: {rules.networks} overlaps {subnet.network} of subnet {subnet.name!r}"
+        if re.fullmatch(r"vlan-\d+", subnet.name):
+            yield f"subnet.{n}.name: {subnet.name!r} is how isolated vclusters' subnets are called; choose another"
 
 
 def _account_problems(file: SiteFile) -> Iterator[str]:

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from cod import model
 from cod.security.webcert import WebCertificate
 from cod.site.file import SiteFile
+from cod.site.isolation import IsolationTable
 from cod.site.subnets import SubnetTable
 from cod.site.switches import SwitchTable
 from cod.site.tables import ApiTable
@@ -190,6 +191,7 @@ def _site(file: SiteFile) -> model.Site:
         nmp_plain_port=file.nmp.plain_port,
         nmp_keepalive=file.nmp.keepalive,
         dns=model.Dns(file.dns.port, tuple(map(str, file.dns.forward))),
+        isolation=_isolation(file.isolation),
         energy=model.Energy(**file.energy.model_dump()),
         types=model.TypeRules(**file.types.model_dump()),
         mail=model.Mail(**mail),
@@ -232,6 +234,15 @@ def _path(path: Path | None) -> str | None:
 def _switch(table: SwitchTable) -> model.Switch:
     files = {name: _path(getattr(table, name)) for name in ("ca_file", "certificate", "key")}
     return model.Switch(**table.model_dump() | files | {"ports": tuple(table.ports.items())})
+
+
+def _isolation(table: IsolationTable) -> model.Isolation | None:
+    if table.vlans is None:
+        return None
+    return model.Isolation(
+        vlans=table.vlans, networks=str(table.networks), default_size=table.default_size,
+        largest_size=table.largest_size, interface=table.interface,
+        server=None if table.server is None else str(table.server), router=table.router)
 
 
 def _subnet(table: SubnetTable, named: bool) -> model.Subnet:

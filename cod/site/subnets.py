@@ -23,7 +23,8 @@ class SubnetTable(Table):
     dns: tuple[IPv4Address, ...] = Field((), description="name servers given to nodes; none: COD's own, if it is on")
     boot_pool: Pool = Field(description="first and last address for firmware and trampoline")
     block_pool: Pool = Field(description="first and last address from which vclusters get their blocks")
-    block_size: int = Field(64, ge=2, le=2**20, description="addresses in one vcluster's block, a power of two")
+    block_size: int = Field(64, ge=2, le=2**20, description="addresses in a block, a power of two; a vcluster has as "
+                            "many blocks as it needs")
 
     @model_validator(mode="after")
     def _coherent(self) -> SubnetTable:

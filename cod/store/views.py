@@ -22,14 +22,17 @@ from cod.model import (
     Vcm,
     VcmView,
     dotted,
+    joined,
 )
 from cod.states import OWN_SYSTEM
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.people.access import theirs
+from cod.store.scheduler import address_blocks, networks
 
 _NODE = [t.nodes.c[f.name] for f in fields(Node)]
 _VCLUSTER = [t.vclusters.c[f.name] for f in fields(Vcluster)]
+_ISOLATED = [f.name for f in fields(Vcluster)].index("isolated")
 _REQUEST = [t.node_requests.c[f.name] for f in fields(Request) if f.name != "tuples"]
 _RECLAIM = [t.reclaims.c[f.name] for f in fields(Reclaim)]
 _TUPLE = [t.request_tuples.c[f.name] for f in fields(RequestTuple)]
@@ -146,8 +149,11 @@ def vcluster_views(tx: Tx, rows: Sequence[Any]) -> list[VclusterView]:
         query = select(n.vcluster_id, n.state, func.count()).where(n.vcluster_id.in_(part))
         for vcluster_id, state, count in tx.execute(query.group_by(n.vcluster_id, n.state)):
             states.setdefault(vcluster_id, {})[state] = count
+    blocks = address_blocks.of_each(tx, [row[0] for row in rows])
+    nets = networks.of_each(tx, [row[0] for row in rows if row[_ISOLATED]])
     return [
-        VclusterView(Vcluster(*row[: len(_VCLUSTER)]), row[-3], f"{row[-2]}@{row[-1]}", states.get(row[0], {}))
+        VclusterView(Vcluster(*row[: len(_VCLUSTER)]), row[-3], f"{row[-2]}@{row[-1]}", states.get(row[0], {}),
+                     joined(blocks.get(row[0], ())), nets.get(row[0]))
         for row in rows
     ]
 

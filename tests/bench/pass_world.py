@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -170,11 +170,16 @@ class _World:
             yield state, 1 + (kind * self._holders // len(self._kinds) + turn * 7 // rounds) % self._holders
 
     def _vcluster(self, number: int, group_id: int, nodes: int, **columns: Any) -> dict[str, Any]:
-        first = FIRST_ADDRESS + number * BLOCK_SIZE
         return {"id": number, "name": f"v{number}", "live_name": f"v{number}", "group_id": group_id,
                 "template_id": 1 + number % TEMPLATES, "size": nodes, "creation_size": max(1, nodes * 3 // 5),
-                "subnet": SUBNET.name, "first_address": first, "last_address": first + BLOCK_SIZE - 1,
+                "subnet": SUBNET.name,
                 "lease_time": 7 * DAY, "created_at": NOW - DAY, **columns}
+
+    def _blocks(self, tx: Tx, vclusters: Iterable[int]) -> None:
+        firsts = ((number, FIRST_ADDRESS + number * BLOCK_SIZE) for number in vclusters)
+        _put(tx, t.vcluster_blocks, [
+            {"vcluster_id": number, "subnet": SUBNET.name, "first_address": first,
+             "last_address": first + BLOCK_SIZE - 1} for number, first in firsts])
 
     def owners(self, tx: Tx) -> None:
         """The vclusters that hold nodes, and for each the request that it got them by."""
@@ -182,6 +187,7 @@ class _World:
         ids = range(1, self._holders + 1)
         _put(tx, t.vclusters, [
             self._vcluster(n, 1 + n % GROUPS, held[n], state="active", expires_at=NOW + 2 * DAY + n) for n in ids])
+        self._blocks(tx, ids)
         _put(tx, t.node_requests, [
             {"id": n, "vcluster_id": n, "kind": "create", "state": "granted", "priority": (1 + n % GROUPS) % PRIORITIES,
              "submitted_at": NOW - DAY, "decided_at": NOW - DAY} for n in ids])
@@ -244,6 +250,7 @@ class _World:
                  "attributes": self._dice.choice(WANTS).xml()}
                 for position, part in enumerate(self._parts(nodes))]
         _put(tx, t.vclusters, vclusters)
+        self._blocks(tx, [one["id"] for one in vclusters])
         _put(tx, t.node_requests, requests)
         _put(tx, t.request_tuples, tuples)
 

@@ -29,7 +29,7 @@ from cod.wire.nmp.frames import LONGEST_BODY, LONGEST_HELLO, Decoder, Message, e
 from cod.wire.nmp.protocol import MOST_OPEN
 
 KEEPALIVE = 30.0
-VCLUSTER = Vcluster(1, "pool", 1, "active", 1, 1, 1, "", "lab", 0, 63, 60.0, None, None, None, None, 0.0, None)
+VCLUSTER = Vcluster(1, "pool", 1, "active", 1, 1, 1, "", "lab", 60.0, None, None, None, None, 0.0, None)
 
 
 class Host:

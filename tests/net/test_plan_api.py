@@ -53,10 +53,12 @@ def furnish(tx: Any) -> None:
                                   "document": '<template name="web"><image target="disk" name="red"/></template>'})
     _put(tx, t.vclusters, *({
         "id": n, "name": name, "live_name": name, "group_id": group, "state": state, "template_id": 1, "size": 4,
-        "creation_size": 2, "lease_time": 9e4, "created_at": 0.0, "subnet": "lab", "expires_at": ends,
-        "first_address": 0x0A4D8000 + 64 * n, "last_address": 0x0A4D803F + 64 * n}
+        "creation_size": 2, "lease_time": 9e4, "created_at": 0.0, "subnet": "lab", "expires_at": ends}
         for n, name, group, state, ends in ((1, "low", 7, "active", NOW + 9e4), (2, "high", 8, "active", NOW + 9e4),
                                             (3, "next", 7, "pending", None))))
+    _put(tx, t.vcluster_blocks, *({
+        "vcluster_id": n, "subnet": "lab", "first_address": 0x0A4D8000 + 64 * n, "last_address": 0x0A4D803F + 64 * n}
+        for n in (1, 2, 3)))
     held = {"state": "active", "disk": "dirty", "vcluster_id": 1, "template_id": 1, "type_id": 2}
     free = {"state": "inactive", "disk": "clean", "vcluster_id": None, "template_id": None, "assigned_at": None}
     rows: list[dict[str, Any]] = [held | {"assigned_at": NOW - 60 if n == 3 else NOW - 9e3} for n in range(4)]

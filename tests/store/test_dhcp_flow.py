@@ -544,8 +544,8 @@ def test_an_address_whose_system_may_still_be_up_is_given_on_last(tx: Tx, site: 
     bindings.release(tx, node.id, NOW + 3600)
 
     def again(now: float, block: int = 2) -> str:
-        part = replace(vcluster, first_address=ipv4(own), last_address=ipv4(own) + block - 1)
-        return dotted(bindings.reserve(tx, node, MAC, part, "web1", now))
+        tx.execute(update(tables.vcluster_blocks).values(first_address=ipv4(own), last_address=ipv4(own) + block - 1))
+        return dotted(bindings.reserve(tx, node, MAC, vcluster, "web1", now))
 
     other = again(NOW + 1)
     assert other == dotted(ipv4(own) + 1)  # the one that was never used
@@ -560,7 +560,8 @@ def test_an_address_whose_system_may_still_be_up_is_given_on_last(tx: Tx, site: 
 
 def test_of_addresses_that_were_left_the_oldest_is_given_first(tx: Tx, site: Site) -> None:
     first = ipv4(held_node(tx, site))
-    vcluster = replace(web(tx), first_address=first, last_address=first + 3)
+    vcluster = web(tx)
+    tx.execute(update(tables.vcluster_blocks).values(first_address=first, last_address=first + 3))
     bindings.release(tx, node_of(tx).id, NOW)
     bindings.add(tx, [Binding(first + n, None, "vcluster", None, "lab", None, state, until) for n, state, until in
                       [(0, "left", NOW + 9), (1, "left", NOW + 7), (2, "declined", NOW + 5), (3, "left", NOW + 8)]])

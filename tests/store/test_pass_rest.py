@@ -51,8 +51,9 @@ def test_tuples_served_from_one_lot_get_different_nodes(engine: Engine) -> None:
         tx.execute(t.groups.insert().values(id=1, name="g", priority=0, created_at=0.0))
         tx.execute(t.vclusters.insert().values(
             id=1, name="v", live_name="v", group_id=1, state="pending", template_id=template_id, size=2,
-            creation_size=2, subnet="lab", first_address=0x0A4D8000, last_address=0x0A4D803F, lease_time=60.0,
-            created_at=0.0))
+            creation_size=2, subnet="lab", lease_time=60.0, created_at=0.0))
+        tx.execute(t.vcluster_blocks.insert().values(
+            vcluster_id=1, subnet="lab", first_address=0x0A4D8000, last_address=0x0A4D803F))
         tx.execute(t.node_requests.insert().values(
             id=1, vcluster_id=1, kind="create", state="pending", priority=0, submitted_at=0.0))
         tx.execute(t.request_tuples.insert(), [

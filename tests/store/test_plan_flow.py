@@ -16,7 +16,7 @@ from cod.states import Disk, NodeEvent, NodeState, RequestState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, nodes
-from cod.store.scheduler import requests, vclusters
+from cod.store.scheduler import address_blocks, requests, vclusters
 from tests.store.manager_world import (
     OWNER,
     add_node,
@@ -49,10 +49,10 @@ def test_a_request_gets_its_nodes(tx: Tx, site: Site) -> None:
     vcluster = vclusters.get(tx, one)
     assert vcluster is not None
     assert (vcluster.state, vcluster.expires_at) == ("active", 105.0)
-    block = range(vcluster.first_address or 0, (vcluster.last_address or 0) + 1)
+    [block] = address_blocks.of(tx, one)
     addresses = [b.address for n in held for b in bindings.of_node(tx, n.id)]
     assert len(set(addresses)) == 2
-    assert all(address in block for address in addresses)
+    assert all(address in block.addresses for address in addresses)
     install = tx.execute(select(t.install_images)).mappings().all()
     assert {(row["node_id"], row["state"], row["generation"]) for row in install} == {
         (n.id, "pending", n.generation) for n in held}
@@ -98,7 +98,7 @@ def test_an_impossible_request_is_rejected_and_its_vcluster_ends(tx: Tx, site: S
     assert (request.state, request.reason) == ("rejected", "2 nodes wanted, the site has 1 matching")
     vcluster = vclusters.get(tx, one)
     assert vcluster is not None
-    assert (vcluster.state, vcluster.ended_at, vcluster.first_address) == ("ended", 5.0, None)
+    assert (vcluster.state, vcluster.ended_at, address_blocks.of(tx, one)) == ("ended", 5.0, [])
     assert vclusters.by_name(tx, "one") is None
     assert run_pass(tx, site, 6.0) == []
 
@@ -268,11 +268,10 @@ def test_a_full_block_is_told_to_the_request(engine: Engine, site: Site) -> None
     """Every address was declined: the grant is refused, the nodes stay free, and the request says why."""
     with engine.begin() as tx:
         furnish(tx, 1)
-        vcluster = vclusters.get(tx, create(tx, site, size=1))
-        assert vcluster is not None
+        [block] = address_blocks.of(tx, create(tx, site, size=1))
         bindings.add(tx, [
             bindings.Binding(address, None, "vcluster", None, "lab", None, "declined", 1e9)
-            for address in range(vcluster.first_address or 0, (vcluster.last_address or 0) + 1)])
+            for address in block.addresses])
         claim = flow.hold(tx, "a", 2.0, 10.0)
         act = planned(tx, site, 2.0)[0]
     with pytest.raises(Refused) as refused, engine.begin() as tx:

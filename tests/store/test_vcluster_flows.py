@@ -16,10 +16,11 @@ from cod.flows.scheduler import vclusters as flows
 from cod.model import AskedTuple, Effect, Refused, Result, Site
 from cod.policy.hardware.quantity import span
 from cod.store import tables as t
+from cod.store import views
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, holding, nodes
 from cod.store.people import groups
-from cod.store.scheduler import requests, vclusters
+from cod.store.scheduler import address_blocks, requests, vclusters
 from tests.store.manager_world import OWNER, add_node, add_template, arrive, check_world, furnish, members, run_pass
 
 MANAGER = Effect("wake", "manager")
@@ -59,7 +60,7 @@ def test_create_makes_rows_and_wakes_the_manager(tx: Tx, site: Site) -> None:
     assert made.effects == (MANAGER,)
     assert (vcluster.name, vcluster.state, vcluster.size, vcluster.creation_size) == ("one", "pending", 2, 2)
     assert (view.template, view.group, members_) == ("debian@1", "site", [])
-    assert (vcluster.last_address or 0) - (vcluster.first_address or 0) == 63
+    assert [block.last - block.first for block in address_blocks.of(tx, vcluster.id)] == [63]
     request = requests.every(tx)[0]
     assert (request.kind, request.state) == ("create", "pending")
     assert (request.tuples[0].count, request.tuples[0].attributes) == (2, "<requires><memory/></requires>")
@@ -124,7 +125,7 @@ def test_in_the_place_of_a_lost_node_comes_one_of_its_own_kind(
     (AskedTuple(1, "<requires><memmory/></requires>"), "invalid", "also.1.attributes"),
     (AskedTuple(1, "", "nosuch"), "not_found", "also.1.template"),
     (AskedTuple(1, "", "other/theirs"), "not_found", "also.1.template"),
-    (AskedTuple(62), "invalid", "size"),
+    (AskedTuple(99_999), "invalid", "size"),
 ])
 def test_a_kind_that_cannot_be_is_refused_and_nothing_is_stored(
     tx: Tx, site: Site, also: AskedTuple, code: str, field: str
@@ -144,12 +145,88 @@ def test_a_kind_that_cannot_be_is_refused_and_nothing_is_stored(
 def test_blocks_of_addresses_do_not_overlap_and_are_used_again(tx: Tx, site: Site) -> None:
     small = replace(site, subnets=(replace(site.subnets[0], block_pool=("10.77.128.0", "10.77.128.191")),))
     furnish(tx, 0)
-    firsts = [create(tx, small, name).value[0].vcluster.first_address for name in ("a", "b", "c")]
+    firsts = [create(tx, small, name).value[0].addresses[0].first for name in ("a", "b", "c")]
     assert [first - firsts[0] for first in firsts] == [0, 64, 128]
-    with pytest.raises(Refused, match="all blocks of addresses are taken"):
+    with pytest.raises(Refused, match="the free ones have addresses for 0 nodes"):
         create(tx, small, "d")
     flows.delete(tx, name="b", site=small, now=2.0, actor=OWNER)
-    assert create(tx, small, "d").value[0].vcluster.first_address == firsts[1]
+    assert create(tx, small, "d").value[0].addresses[0].first == firsts[1]
+
+
+def pools(site: Site, *last: str) -> Site:
+    """A site whose subnets have block pools of 10.77.128.0 (10.78.128.0 …) up to those addresses."""
+    return replace(site, subnets=tuple(
+        replace(site.subnets[0], name=f"lab{number}", block_pool=(f"10.{77 + number}.128.0", address))
+        for number, address in enumerate(last)))
+
+
+def ranges(tx: Tx, name: str = "one") -> list[str]:
+    """Ranges of addresses of a vcluster, as people are shown them."""
+    [view] = views.vclusters(tx, name=name)
+    return [str(one) for one in view.addresses]
+
+
+def test_a_large_one_gets_several_blocks_that_are_shown_as_one_range(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    create(tx, pools(site, "10.77.129.255"), size=128)
+    assert ranges(tx) == ["10.77.128.0 - 10.77.128.191"], "two blocks are for 127 nodes: .0 is given to none"
+    assert len(address_blocks.of(tx, vclusters.every(tx)[0].id)) == 3
+
+
+def test_growth_takes_further_blocks_and_gives_them_back_when_it_is_not_wanted(tx: Tx, site: Site) -> None:
+    small = pools(site, "10.77.128.255")
+    furnish(tx, 3)
+    one = running(tx, small, 2)
+    create(tx, small, "two")
+    flows.resize(tx, name="one", size=100, site=small, now=4.0, actor=OWNER)
+    assert ranges(tx) == ["10.77.128.0 - 10.77.128.63", "10.77.128.128 - 10.77.128.191"]
+    flows.resize(tx, name="one", size=3, site=small, now=5.0, actor=OWNER)
+    assert ranges(tx) == ["10.77.128.0 - 10.77.128.63"]
+    asked = request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(125)], site=small, now=6.0).value.request
+    assert len(address_blocks.of(tx, one)) == 3
+    with pytest.raises(Refused, match="have addresses for 0 more, not for 58: delete a vcluster"):
+        request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(120)], site=small, now=7.0)
+    request_flows.withdraw(tx, request_id=asked.id, reason="", now=8.0)
+    assert len(address_blocks.of(tx, one)) == 1
+
+
+def test_nodes_of_the_second_block_get_addresses_and_the_block_stays_while_one_is_bound(tx: Tx, site: Site) -> None:
+    small = pools(replace(site, subnets=(replace(site.subnets[0], block_size=4),)), "10.77.128.15")
+    furnish(tx, 5)
+    one = running(tx, small, 5)
+    found = [each.address & 0xFF for node in nodes.every(tx, vcluster_id=one) for each in bindings.of_node(tx, node.id)]
+    assert sorted(found) == [1, 2, 3, 4, 5]
+    flows.release(tx, name="one", nodes_=["n1", "n2", "n3"], site=small, now=4.0, actor=OWNER)
+    assert ranges(tx) == ["10.77.128.0 - 10.77.128.7"], "two nodes have addresses in the second block"
+    flows.release(tx, name="one", nodes_=["n4"], site=small, now=5.0, actor=OWNER)
+    assert ranges(tx) == ["10.77.128.0 - 10.77.128.7"]
+    flows.delete(tx, name="one", site=small, now=6.0, actor=OWNER)
+    arrive(tx, 7.0)
+    run_pass(tx, small, 8.0)
+    assert address_blocks.of(tx, one) == []
+
+
+def test_a_new_one_is_put_where_blocks_are_free_for_all_of_it(tx: Tx, site: Site) -> None:
+    two = pools(site, "10.77.128.63", "10.78.128.255")
+    furnish(tx, 0)
+    assert create(tx, two, size=64).value[0].vcluster.subnet == "lab1"
+    with pytest.raises(Refused, match="the free ones have addresses for 127 nodes"):
+        create(tx, two, "big", size=128)
+    with pytest.raises(Refused, match="addresses for 254 nodes at most"):
+        create(tx, two, "big", size=255)
+    assert create(tx, two, "last", size=127).value[0].vcluster.subnet == "lab1"
+
+
+def test_blocks_of_another_size_are_not_overlapped(tx: Tx, site: Site) -> None:
+    """The site changes block_size while vclusters have blocks of the old size."""
+    small = pools(replace(site, subnets=(replace(site.subnets[0], block_size=32),)), "10.77.128.255")
+    furnish(tx, 0)
+    for name in ("a", "b", "c"):
+        create(tx, small, name)
+    flows.delete(tx, name="a", site=small, now=2.0, actor=OWNER)
+    create(tx, pools(site, "10.77.128.255"), "large")
+    assert ranges(tx, "large") == ["10.77.128.128 - 10.77.128.191"]
+    assert address_blocks.free_room(tx, pools(site, "10.77.128.255").subnets[0]) == 63
 
 
 @pytest.mark.parametrize(("change", "code", "sentence"), [
@@ -159,7 +236,7 @@ def test_blocks_of_addresses_do_not_overlap_and_are_used_again(tx: Tx, site: Sit
     ({"name": "a.b"}, "invalid", "no DNS label"),
     ({"name": "there"}, "conflict", "there is a vcluster 'there' already"),
     ({"size": 0}, "invalid", "at least one node"),
-    ({"size": 64}, "invalid", "addresses for 63 nodes at most"),
+    ({"size": 100_000}, "invalid", "addresses for [0-9]+ nodes at most"),
     ({"template": "nothing"}, "not_found", "no template 'nothing'"),
     ({"template": "debian@7"}, "not_found", "no template 'debian@7'"),
     ({"template": "debian@99999999999999999999"}, "not_found", "no template"),
@@ -283,7 +360,7 @@ def test_shrinking_takes_the_newest_and_leaves_the_running(tx: Tx, site: Site) -
     check_world(tx)
 
 
-@pytest.mark.parametrize(("size", "sentence"), [(0, "at least one node"), (64, "63 nodes at most")])
+@pytest.mark.parametrize(("size", "sentence"), [(0, "at least one node"), (100_000, "not for 99937")])
 def test_resize_refuses(tx: Tx, site: Site, size: int, sentence: str) -> None:
     furnish(tx, 1)
     running(tx, site, 1)
@@ -457,7 +534,7 @@ def test_a_key_that_another_vcluster_used_is_refused(tx: Tx, site: Site) -> None
     ([], "one node at least"), ([AskedTuple(0)], "one node at least"),
     ([AskedTuple(-1), AskedTuple(3)], "one node at least"),
     ([AskedTuple(1, "<a/>")], "in an element requires"), ([AskedTuple(1, "", "no")], "no template 'no'"),
-    ([AskedTuple(40), AskedTuple(23)], "addresses for 63 nodes; it has 1"),
+    ([AskedTuple(40), AskedTuple(23)], "addresses for 63 nodes, and no subnet"),
 ])
 def test_submit_refuses(tx: Tx, site: Site, wanted: list[AskedTuple], sentence: str) -> None:
     furnish(tx, 1)

@@ -151,8 +151,8 @@ class Cell:
     def know_hosts(self, count: int) -> None:
         """Put names and addresses into the hosts file as COD gives them out: the lowest free name, the lowest free
         address. Of a name that was not there the master thinks so for a minute, and stand-ins boot in a second."""
-        block = self.stand.cod("vcluster", "show", self.vcluster)
-        addresses = [address for address in range(ipv4(block["first_address"]), ipv4(block["last_address"]) + 1)
+        [block] = self.stand.cod("vcluster", "show", self.vcluster)["addresses"]
+        addresses = [address for address in range(ipv4(block["first"]), ipv4(block["last"]) + 1)
                      if address & 0xFF not in (0, 0xFF)]
         with open(self.folder / "etc/hosts", "a") as file:
             for number, address in enumerate(addresses[:count], 1):

@@ -275,7 +275,7 @@ def test_the_annotated_defaults_are_the_defaults() -> None:
     """Every commented default can be uncommented without changing anything."""
     text = init.annotated({"subnet": proposal.EXAMPLE})
     required_or_null = ("interface", "relay", "router", "ca_file", "port", "password_file", "quota", "certificate",
-                        "key", "secret_file")
+                        "key", "secret_file", "vlans", "networks", "server")
     lines = []
     for line in text[: text.index("# [[account]]")].splitlines():
         bare = line.removeprefix("# ")

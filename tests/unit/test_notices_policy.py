@@ -16,7 +16,7 @@ from cod.policy.people.delivery import AT_ONCE, GIVEN_UP, LONGEST_PAUSE, OF_ONE_
 
 WEB = Vcluster(
     id=7, name="web", group_id=3, state="active", template_id=1, size=4, creation_size=2, attributes="", subnet="lab",
-    first_address=1, last_address=64, lease_time=86400.0, expires_at=1_000_000_000.0, drain_until=1_000_000_300.0,
+    lease_time=86400.0, expires_at=1_000_000_000.0, drain_until=1_000_000_300.0,
     warned=None, ready_at=None, created_at=0.0, ended_at=None)
 
 

@@ -11,6 +11,7 @@ from cod.cli.nodes.node import node_table
 from cod.cli.owner import group_option, owner
 from cod.cli.show import (
     KIND,
+    PREFIX,
     SPAN,
     ago,
     as_json,
@@ -45,10 +46,10 @@ def vcluster() -> None:
 def vcluster_table(values: list[Any]) -> Any:
     """Return vclusters for people."""
     return table(
-        ("VCLUSTER", "STATE", "GROUP", "TEMPLATE", "NODES", "ACTIVE", "BLOCK", "EXPIRES"),
+        ("VCLUSTER", "STATE", "GROUP", "TEMPLATE", "NODES", "ACTIVE", "ADDRESSES", "EXPIRES"),
         [(v["name"], "draining" if v["drain_until"] and v["state"] == "active" else v["state"], v["group"],
           v["template"], v["size"], str(v["states"].get("active", 0)),
-          v["first_address"] and f"{v['first_address']} - {v['last_address']}",
+          ", ".join(f"{one['first']} - {one['last']}" for one in v["addresses"]) or None,
           f"ended {ago(v['ended_at'])}" if v["ended_at"] else ago(v["expires_at"])) for v in values])
 
 
@@ -57,6 +58,10 @@ def in_full(value: Any) -> Any:
     from rich.console import Group
 
     parts = [vcluster_table([value])]
+    if value["network"]:
+        net = value["network"]
+        parts.append(f"Isolated: VLAN {net['vlan']}, subnet {net['subnet']}, server {net['server']}, "
+                     + (f"router {net['router']}" if net["router"] else "no router"))
     return Group(*parts, "", node_table(value["nodes"])) if value["nodes"] else Group(*parts)
 
 
@@ -125,6 +130,9 @@ def known_hosts(ctx: click.Context, name: str, as_json: bool) -> None:
               help="Requirements of its nodes (XML).")
 @click.option("--also", type=KIND, multiple=True, help="Nodes of another kind, granted together with the others. "
               "Parts left out are as for the others. May be repeated.")
+@click.option("--isolated", is_flag=True, help="Put its nodes into a VLAN and a subnet of their own.")
+@click.option("--network-size", type=PREFIX, metavar="BITS", help="Size of that subnet, such as 26 or /26. [default: "
+              "the site's]")
 @spread_option
 @now_option
 @click.option("--vcm-inside", is_flag=True, help="Run the autoscaler (VCM) on the first node, as `cod vcm enroll "
@@ -143,6 +151,7 @@ def create(
     Example:
       cod vcluster create web --size 4 --template debian --lease 7d --wait
       cod vcluster create batch --size 1 --template head --also 8:worker:large.xml
+      cod vcluster create lab --size 4 --template debian --isolated --network-size 27
     """
     api = client(ctx)
     body = {"name": name, "group": owner(api, group, "site"), "wait": not now,

@@ -22,7 +22,7 @@ from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import nodes
 from cod.store.people import groups as group_rows
-from cod.store.scheduler import node_counts, reservations, vclusters
+from cod.store.scheduler import address_blocks, node_counts, reservations, vclusters
 from cod.store.scheduler.pass_rows import PassRows
 
 Groups = frozenset[int] | None
@@ -73,7 +73,7 @@ def _remedies(tx: Tx, request: Request, snapshot: Snapshot, site: Site) -> tuple
                           may_spread=request.may_spread, own=own)
     documents = templates.documents(tx, {one.template_id for one in request.tuples})
     seen = whatif.supposed(snapshot, wish, vcluster.creation_size, documents)
-    return whatif.remedies(seen, wish, _room(None if request.kind == "create" else vcluster, site))
+    return whatif.remedies(seen, wish, _room(tx, None if request.kind == "create" else vcluster, site))
 
 
 def _hidden(scene: PassRows, groups: Groups) -> set[int]:
@@ -131,7 +131,7 @@ def match_(
     documents = templates.for_matching(tx, [template.id]) if template else {0: ANYTHING}
     seen = whatif.supposed(whatif.masked(snapshot, _hidden(scene, groups)), wish, asked.count, documents)
     why = policy.explain(seen, site.policy, now, wish.id)
-    room = _room(holder, site)
+    room = _room(tx, holder, site)
     helps = whatif.remedies(seen, wish, room) if why.code == "impossible" or asked.count > room else ()
     return Match(why, room, whatif.expected(why, now), helps, {} if holder else _faults(tx, asked, owner, site))
 
@@ -182,14 +182,16 @@ def _subnet(tx: Tx, site: Site, size: int) -> str:
     """Return where a new vcluster would be, unless all blocks of addresses there are taken: see
     `scheduler.vclusters`."""
     known = node_counts.by_subnet(tx)
-    roomy = [subnet for subnet in site.subnets if leases.room(0, subnet.block_size - 1) >= size] or site.subnets
+    roomy = [subnet for subnet in site.subnets if address_blocks.capacity(subnet) >= size] or site.subnets
     return max(roomy, key=lambda subnet: known.get(subnet.name, 0)).name
 
 
-def _room(holder: Vcluster | None, site: Site) -> int:
-    if holder is not None:
-        return leases.room(holder.first_address or 0, holder.last_address or 0) - holder.size
-    return max(leases.room(0, subnet.block_size - 1) for subnet in site.subnets)
+def _room(tx: Tx, holder: Vcluster | None, site: Site) -> int:
+    if holder is None:
+        return max(address_blocks.free_room(tx, subnet) for subnet in site.subnets)
+    own = () if holder.isolated else [subnet for subnet in site.subnets if subnet.name == holder.subnet]
+    free = sum(address_blocks.free_room(tx, subnet) for subnet in own)
+    return address_blocks.room(tx, holder.id) + free - holder.size
 
 
 def _template(tx: Tx, name: str, holder: Vcluster | None, owner: Group) -> Template | None:

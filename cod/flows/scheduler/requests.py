@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cod.core import address_blocks
 from cod.core import requests as core_requests
-from cod.model import AskedTuple, Effect, Refused, Request, RequestView, Result, TypeRules, Vcluster
-from cod.policy.scheduler import leases
+from cod.model import AskedTuple, Effect, Refused, Request, RequestView, Result, Site
 from cod.states import RequestState
 from cod.store import views
 from cod.store.engine import Tx
@@ -18,13 +18,13 @@ MOST_TUPLES = 100
 
 def submit(
     tx: Tx, *, vcluster: str, wanted: Sequence[AskedTuple], spread: bool = False, wait: bool = True,
-    key: str | None = None, rules: TypeRules | None = None, now: float,
+    key: str | None = None, site: Site | None = None, now: float,
 ) -> Result[RequestView]:
     """Ask for more nodes for an active vcluster: all of `wanted`, or nothing. The value is the request's view.
 
     spread  the nodes of one tuple may be of several types and blocks
     wait    False: the request is rejected if it cannot be met at once
-    rules   what makes the site's node types: what takes no part cannot be asked for
+    site    whose node types and blocks of addresses bound what can be asked for; None: nothing but what it has does
     key  the client's id for this request: repeated, it changes nothing. Raises `Refused`.
     """
     if key and (before := requests.by_key(tx, key)):
@@ -35,8 +35,11 @@ def submit(
     check_size(wanted)
     holder = vclusters.active(tx, vcluster, lock=True)
     tuples = [core_requests.checked(tx, one, f"tuples.{place}.", holder.attributes, holder.template_id, holder.group_id,
-                                    rules) for place, one in enumerate(wanted)]
-    _check_room(tx, holder, sum(one.count for one in tuples))
+                                    site.types if site else None) for place, one in enumerate(wanted)]
+    if not tuples:
+        raise Refused("invalid", "a request is for one node at least", "wanted")
+    more = address_blocks.asked(tx, holder.id) + sum(one.count for one in tuples)
+    address_blocks.extend(tx, holder, holder.size + more, site, "count")
     request = requests.add(tx, vcluster_id=holder.id, kind="grow", priority=groups.get(tx, holder.group_id).priority,
                            tuples=tuples, now=now, key=key, may_wait=wait, may_spread=spread)
     return Result(_shown(tx, request), (Effect("wake", "manager"),))
@@ -63,17 +66,6 @@ def withdraw(tx: Tx, *, request_id: int, reason: str, now: float) -> Result[Requ
     if vcluster is not None:  # it does without the node that it lost
         vclusters.change(tx, vcluster, now, size=vcluster.size - 1)
     return Result(_shown(tx, request), (Effect("wake", "manager"),))
-
-
-def _check_room(tx: Tx, holder: Vcluster, count: int) -> None:
-    if count < 1:
-        raise Refused("invalid", "a request is for one node at least", "wanted")
-    pending = requests.every(tx, states=[RequestState.PENDING], vcluster_id=holder.id)
-    asked = sum(one.count for request in pending if request.kind == "grow" for one in request.tuples)
-    room = leases.room(holder.first_address or 0, holder.last_address or 0)
-    if holder.size + asked + count > room:
-        raise Refused("conflict", f"vcluster {holder.name} has addresses for {room} nodes; it has {holder.size} and "
-                      f"asked for {asked} more already", "count")
 
 
 def _shown(tx: Tx, request: Request) -> RequestView:

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from cod import notice_texts
-from cod.core import assignment, notices, preemption, transitions, vcm_outbox
+from cod.core import address_blocks, assignment, notices, preemption, transitions, vcm_outbox
 from cod.core import requests as core_requests
 from cod.model import (
     AskedTuple,
     Effect,
+    Isolation,
     Node,
     NodeView,
     Refused,
@@ -26,22 +27,25 @@ from cod.model import (
     VclusterView,
 )
 from cod.policy.hardware import match
+from cod.policy.nodes import isolation
 from cod.policy.people import names
 from cod.policy.scheduler import leases
 from cod.states import RequestState, VclusterState
 from cod.store import vcms, views
 from cod.store.engine import Tx
 from cod.store.images import templates
-from cod.store.nodes import nodes
+from cod.store.nodes import nodes, switch_ports
 from cod.store.people import groups
-from cod.store.scheduler import node_counts, reclaims, requests, reservations, vclusters
+from cod.store.scheduler import address_blocks as blocks
+from cod.store.scheduler import networks, node_counts, reclaims, requests, reservations, vclusters
 
 _WAKE = (Effect("wake", "manager"),)
 
 
 def create(
     tx: Tx, *, name: str, size: int, template: str, group: str, attributes: str = "", also: Sequence[AskedTuple] = (),
-    lease: float | None = None, spread: bool = False, wait: bool = True, key: str | None = None, site: Site, now: float,
+    lease: float | None = None, spread: bool = False, wait: bool = True, isolated: bool = False,
+    network_size: int | None = None, key: str | None = None, site: Site, now: float,
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
     """Return a new vcluster of `size` nodes and those in `also`, pending until the manager grants its request, all at
     once.
@@ -51,12 +55,20 @@ def create(
     also        nodes of other kinds: all of them count for its size, and for its creation size
     lease       seconds asked for; None for the group's default
     spread      its nodes may be of several types and blocks; wait: False: it is rejected if it cannot be had at once
+    isolated    its nodes are in a VLAN and a subnet of their own, which other vclusters do not reach
+    network_size  prefix length of that subnet; None: the site's default, or what so many nodes need
     key         the client's id for this request: repeated, it changes nothing
     Raises `Refused`.
     """
     if key and (before := requests.by_key(tx, key)):
         return Result(_repeated(tx, before, name, site))
     leases.check(lease)
+    rules = site.isolation if isolated else None
+    if isolated and rules is None:
+        raise Refused("conflict", "this site has no VLANs for isolated vclusters: [isolation] in the site file",
+                      "isolated")
+    if network_size is not None and not isolated:
+        raise Refused("invalid", "only an isolated vcluster has a network whose size can be chosen", "network_size")
     owner = groups.named(tx, group, "group")
     wanted = templates.usable(tx, template, owner.id)
     names.check_label(name)
@@ -66,12 +78,27 @@ def create(
     tuples = [RequestTuple(size, attributes, wanted.id),
               *(core_requests.checked(tx, one, f"also.{place}.", attributes, wanted.id, owner.id, site.types)
                 for place, one in enumerate(also))]
-    vcluster = _with_block(
-        tx, site, sum(one.count for one in tuples), name=name, group_id=owner.id, template_id=wanted.id,
-        attributes=attributes, lease_time=leases.granted_time(lease, owner, site.policy), now=now)
+    columns = {"name": name, "group_id": owner.id, "template_id": wanted.id, "attributes": attributes,
+               "lease_time": leases.granted_time(lease, owner, site.policy)}
+    count = sum(one.count for one in tuples)
+    if rules is None:
+        vcluster = _with_block(tx, site, count, now=now, **columns)
+    else:
+        _check_size(count)
+        prefix = isolation.size(network_size, count, rules)
+        vcluster = _with_network(tx, site, rules, prefix, size=count, now=now, **columns)
     requests.add(tx, vcluster_id=vcluster.id, kind="create", priority=owner.priority, now=now, key=key, may_wait=wait,
                  may_spread=spread, tuples=tuples)
     return Result(_shown(tx, vcluster, site), _WAKE)
+
+
+def network_sizes(site: Site) -> list[tuple[int, int]]:
+    """Return the sizes that an isolated vcluster's network can have, as prefix lengths, each with the number of nodes
+    it has addresses for; none where the site has no VLANs."""
+    rules = site.isolation
+    if rules is None:
+        return []
+    return [(prefix, isolation.room(prefix, rules)) for prefix in range(isolation.SMALLEST, rules.largest_size - 1, -1)]
 
 
 def resize(
@@ -86,9 +113,10 @@ def resize(
     if key and (before := requests.by_key(tx, key)):
         return Result(_repeated(tx, before, name, site))
     vcluster = _active(tx, name)
-    _check_size(size, leases.room(vcluster.first_address or 0, vcluster.last_address or 0))
+    _check_size(size)
     core_requests.withdraw(tx, vcluster.id, "the vcluster was resized anew", now, kind="grow")
     if size > vcluster.size:
+        address_blocks.extend(tx, vcluster, size, site)
         more = RequestTuple(size - vcluster.size, vcluster.attributes, vcluster.template_id)
         requests.add(tx, vcluster_id=vcluster.id, kind="grow", priority=groups.get(tx, vcluster.group_id).priority,
                      tuples=[more], now=now, key=key, may_wait=wait, may_spread=spread)
@@ -171,9 +199,14 @@ def delete(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[t
 
 
 def _with_block(tx: Tx, site: Site, size: int, *, now: float, **columns: Any) -> Vcluster:
-    """Return a new vcluster on the subnet with most nodes of those that have a large enough block of addresses free."""
-    _check_size(size, max(leases.room(0, subnet.block_size - 1) for subnet in site.subnets))
-    roomy = [subnet for subnet in site.subnets if leases.room(0, subnet.block_size - 1) >= size]
+    """Return a new vcluster on the subnet with most nodes of those that have blocks of addresses free for all of
+    its."""
+    _check_size(size)
+    roomy = [subnet for subnet in site.subnets if blocks.capacity(subnet) >= size]
+    if not roomy:
+        most = max(map(blocks.capacity, site.subnets))
+        raise Refused("invalid", f"a vcluster has addresses for {most} nodes at most (block_pool in the site file)",
+                      "size")
     if len(roomy) > 1:
         known = node_counts.by_subnet(tx)
         roomy.sort(key=lambda subnet: -known.get(subnet.name, 0))
@@ -181,8 +214,23 @@ def _with_block(tx: Tx, site: Site, size: int, *, now: float, **columns: Any) ->
         vcluster = vclusters.add(tx, size=size, subnet=subnet, now=now, **columns)
         if vcluster is not None:
             return vcluster
-    raise Refused("conflict", "all blocks of addresses are taken: delete a vcluster, or enlarge block_pool in the site "
-                  "file", "size")
+    free = max(blocks.free_room(tx, subnet) for subnet in roomy)
+    raise Refused("conflict", f"too many blocks of addresses are taken: the free ones have addresses for {free} nodes. "
+                  "Delete a vcluster, or enlarge block_pool in the site file", "size")
+
+
+def _with_network(tx: Tx, site: Site, rules: Isolation, prefix: int, *, now: float, **columns: Any) -> Vcluster:
+    """Return a new vcluster with a VLAN and a subnet of its own, whose nodes come from the site's subnet with most."""
+    known = node_counts.by_subnet(tx)
+    source = max(site.subnets, key=lambda subnet: known.get(subnet.name, 0))
+    vcluster = vclusters.add(tx, subnet=source, now=now, isolated=True, **columns)
+    assert vcluster is not None, "it wants no block that could be taken"
+    networks.free(tx, switch_ports.vlans(tx))
+    vlan, first = networks.place(tx, prefix, rules)
+    network = isolation.network(vlan, vcluster.id, first, prefix, rules)
+    networks.add(tx, network)
+    blocks.add(tx, vcluster.id, isolation.nodes(network))
+    return vcluster
 
 
 def _shrink(
@@ -199,6 +247,7 @@ def _shrink(
     for request in [one for one in pending if one.kind == "replace"][lacking:]:
         core_requests.take_back(tx, request, cause, now)
     smaller = vclusters.change(tx, vcluster, now, size=size)
+    address_blocks.trim(tx, vcluster.id)
     transitions.tell_if_ready(tx, vcluster.id, now)  # without the nodes that were not active yet
     return Result(_shown(tx, smaller, site), effects)
 
@@ -220,12 +269,9 @@ def _repeated(tx: Tx, before: Request, name: str, site: Site) -> tuple[VclusterV
 # ---------------------------------------------------------------- checks
 
 
-def _check_size(size: int, room: int) -> None:
+def _check_size(size: int) -> None:
     if size < 1:
         raise Refused("invalid", "a vcluster has at least one node; delete it to give back all", "size")
-    if size > room:
-        raise Refused("invalid", f"a vcluster has addresses for {room} nodes at most (block_size in the site file)",
-                      "size")
 
 
 def _live(tx: Tx, name: str) -> Vcluster:

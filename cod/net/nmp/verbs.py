@@ -42,7 +42,7 @@ def _request_nodes(body: b.RequestNodes, peer: VcmPeer, site: Site, now: float) 
     requests.check_size(body.wanted)  # before anything is looked up for them
     wanted = [AskedTuple(one.count, one.requires, one.template) for one in body.wanted]
     submit = partial(requests.submit, vcluster=peer.vcluster, wanted=wanted, spread=body.spread, wait=body.wait,
-                     key=request_key(peer.id, body.key), rules=site.types, now=now)
+                     key=request_key(peer.id, body.key), site=site, now=now)
     return submit, partial(_viewed, body.key)
 
 

@@ -1,4 +1,4 @@
-"""How long a vcluster keeps its nodes, how many it has addresses for, which it loses first, and what is due. Pure."""
+"""How long a vcluster keeps its nodes, which it loses first, and what is due. Pure."""
 
 from __future__ import annotations
 
@@ -55,15 +55,6 @@ def extended(asked: float, expires_at: float, began: float, group: Group, now: f
                       f"a lease of group {group.name} lasts {span(group.max_lease or 0.0)} at most, with all "
                       f"extensions, and this one began {span(now - began)} ago: {left}", "lease")
     return max(min(end, bound), expires_at)
-
-
-def room(first: int, last: int) -> int:
-    """Return how many nodes a block of addresses is good for. Addresses that end in .0 or .255 are not used
-    (`store.nodes.bindings`). Counted in closed form: blocks may have 2**20 addresses, and DHCP waits for the same
-    thread."""
-    in_zero = (last >> 8) - ((first - 1) >> 8)
-    in_255 = ((last + 1) >> 8) - (first >> 8)
-    return max(last - first + 1, 0) - in_zero - in_255
 
 
 def victims(held: Iterable[Node], count: int) -> list[Node]:

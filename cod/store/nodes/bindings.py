@@ -19,10 +19,11 @@ from typing import Any
 
 from sqlalchemy import Select, case, delete, insert, or_, select, update
 
-from cod.model import Binding, Node, Refused, Vcluster, dotted, ipv4
+from cod.model import AddressBlock, Binding, Node, Refused, Vcluster, ipv4, joined
 from cod.states import NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.scheduler import address_blocks
 
 FOREVER = 4_000_000_000.0  # a reservation ends when the node leaves, not by the clock
 
@@ -100,33 +101,35 @@ def forget(tx: Tx, addresses: Iterable[int]) -> None:
 
 
 def reserve(tx: Tx, node: Node, mac: str, vcluster: Vcluster, hostname: str, now: float) -> int:
-    """Reserve the first free address of the vcluster's block for the node's operating system; returns the address.
+    """Reserve the first free address of the vcluster's blocks for the node's operating system; returns the address.
 
     Addresses ending in .0 and .255 are left out: too many systems take them for a network's own. What the node had
-    before as a vcluster's member is given up. Raises `Refused` ('conflict') when the block is full.
+    before as a vcluster's member is given up. Raises `Refused` ('conflict') when the blocks are full.
     """
-    if vcluster.subnet is None or vcluster.first_address is None or vcluster.last_address is None:
-        raise Refused("conflict", f"vcluster {vcluster.name} has no block of addresses yet")
     release(tx, node.id)
-    block = range(vcluster.first_address, vcluster.last_address + 1)
-    address = _free(tx, block, now)
+    blocks = address_blocks.of(tx, vcluster.id)
+    address = _free(tx, blocks, now)
     if address is None:
-        raise Refused("conflict", f"vcluster {vcluster.name} has no free address between "
-                                  f"{dotted(block[0])} and {dotted(block[-1])}")
+        raise Refused("conflict", f"vcluster {vcluster.name} has no free address in "
+                      f"{', '.join(map(str, joined(blocks))) or 'any block'}")
     forget(tx, [address])
-    add(tx, [Binding(address, mac, "vcluster", node.id, vcluster.subnet, hostname, "reserved", FOREVER)])
+    subnet = next(block.subnet for block in blocks if address in block.addresses)
+    add(tx, [Binding(address, mac, "vcluster", node.id, subnet, hostname, "reserved", FOREVER)])
     return address
 
 
-def _free(tx: Tx, block: range, now: float) -> int | None:
-    """Return the block's first address that is free; else the one whose system has been gone for longest."""
-    there = {row.address: row for row in
-             _read(tx, SELECT.where(_b.address.between(block[0], block[-1])).with_for_update())}
-    usable = [address for address in block if address & 0xFF not in (0, 0xFF)]
-    for address in usable:
-        if address not in there or there[address].expires_at <= now:
-            return address
-    left = [there[address] for address in usable if there[address].state == "left"]
+def _free(tx: Tx, blocks: Iterable[AddressBlock], now: float) -> int | None:
+    """Return the first address that is free in the first block that has one; else the one whose system has been gone
+    for longest."""
+    left: list[Binding] = []
+    for block in blocks:
+        there = {row.address: row for row in
+                 _read(tx, SELECT.where(_b.address.between(block.first, block.last)).with_for_update())}
+        usable = [address for address in block.addresses if address & 0xFF not in (0, 0xFF)]
+        for address in usable:
+            if address not in there or there[address].expires_at <= now:
+                return address
+        left += [there[address] for address in usable if there[address].state == "left"]
     return min(left, key=attrgetter("expires_at", "address")).address if left else None
 
 

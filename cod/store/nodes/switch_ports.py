@@ -122,6 +122,14 @@ def counts(tx: Tx) -> dict[str, dict[str, int]]:
             for switch, ports, waiting, failed in tx.execute(query.group_by(_p.switch))}
 
 
+def vlans(tx: Tx) -> set[int]:
+    """Return the VLANs that ports are in or are wanted in, some provisioning VLANs among them."""
+    in_use: set[int] = set()
+    for column in (_p.wanted_vlan, _p.applied_vlan):
+        in_use |= set(tx.scalars(select(column).where(column.is_not(None)).distinct()))
+    return in_use
+
+
 def forget_unused(tx: Tx, switches: Collection[str]) -> None:
     """Delete ports without a NIC of switches that are not among `switches`."""
     tx.execute(delete(t.switch_ports).where(_p.mac.is_(None), _p.switch.not_in(list(switches))))

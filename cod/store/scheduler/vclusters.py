@@ -1,4 +1,4 @@
-"""Virtual clusters and their private blocks of addresses."""
+"""Virtual clusters."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import fields, replace
 from itertools import count, filterfalse
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, exc, func, insert, select, update
+from sqlalchemy import Select, func, insert, select, update
 
-from cod.model import Refused, Subnet, Vcluster, ipv4
+from cod.model import Refused, Subnet, Vcluster
 from cod.states import NodeState, VclusterState
 from cod.store import tables as t
 from cod.store import vcms
 from cod.store.engine import Tx, new_id
+from cod.store.scheduler import address_blocks
 
 _v = t.vclusters.c
 _COLUMNS = [_v[f.name] for f in fields(Vcluster)]
-_ROUNDS = 5  # another server may take the same block first
 
 
 def get(tx: Tx, vcluster_id: int, *, lock: bool = False) -> Vcluster | None:
@@ -79,35 +79,26 @@ def live(tx: Tx) -> list[Live]:
 
 def add(
     tx: Tx, *, name: str, group_id: int, template_id: int, size: int, attributes: str, lease_time: float,
-    subnet: Subnet, now: float,
+    subnet: Subnet, now: float, isolated: bool = False,
 ) -> Vcluster | None:
-    """Return a new pending vcluster with the lowest free block of `subnet`; None when no block is free.
+    """Return a new pending vcluster with the lowest free blocks of `subnet` for `size` nodes; None when too few are
+    free. One that is `isolated` gets none: it is in a network of its own.
 
     The name is unique among those that have not ended; the caller looks first, the database has the last word.
     """
     values = {
         "name": name, "live_name": name, "group_id": group_id, "state": VclusterState.PENDING,
         "template_id": template_id, "size": size, "creation_size": size, "attributes": attributes,
-        "subnet": subnet.name, "lease_time": lease_time, "created_at": now}
-    lowest, highest = (ipv4(address) for address in subnet.block_pool)
-    for attempt in range(_ROUNDS):
-        used = set(tx.scalars(select(_v.first_address).where(_v.first_address.between(lowest, highest))))
-        starts = range(lowest, highest + 2 - subnet.block_size, subnet.block_size)
-        first = next((start for start in starts if start not in used), None)
-        if first is None:
+        "subnet": subnet.name, "lease_time": lease_time, "created_at": now, "isolated": isolated}
+    with tx.begin_nested() as part:
+        vcluster_id = new_id(tx.execute(insert(t.vclusters).values(**values)))
+        if not isolated and not address_blocks.claim(tx, vcluster_id, subnet, size):
+            part.rollback()
             return None
-        try:
-            with tx.begin_nested():
-                block = {"first_address": first, "last_address": first + subnet.block_size - 1}
-                vcluster_id = new_id(tx.execute(insert(t.vclusters).values(**values, **block)))
-                made = get(tx, vcluster_id)
-                assert made is not None
-                _note(tx, made, "created", now)
-                return made
-        except exc.IntegrityError:
-            if attempt == _ROUNDS - 1 or by_name(tx, name) is not None:
-                raise
-    return None
+        made = get(tx, vcluster_id)
+        assert made is not None
+        _note(tx, made, "created", now)
+        return made
 
 
 def change(tx: Tx, vcluster: Vcluster, now: float, **columns: Any) -> Vcluster:
@@ -132,10 +123,11 @@ def _note(tx: Tx, vcluster: Vcluster, event: str, now: float) -> None:
 
 
 def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
-    """End the vcluster: its name and its block of addresses are free, and nobody speaks for it any more."""
+    """End the vcluster: its name and its addresses are free, and nobody speaks for it any more."""
     vcms.revoke(tx, vcluster.id)
+    address_blocks.give_back(tx, vcluster.id)
     tx.execute(update(t.vclusters).where(_v.id == vcluster.id).values(live_name=None))
-    return change(tx, vcluster, now, state=VclusterState.ENDED, ended_at=now, first_address=None, last_address=None)
+    return change(tx, vcluster, now, state=VclusterState.ENDED, ended_at=now)
 
 
 def deserted(tx: Tx) -> list[Vcluster]:

@@ -48,7 +48,9 @@ from cod.store.tables.scheduler import (
     reclaims,
     request_tuples,
     reservations,
+    vcluster_blocks,
     vcluster_history,
+    vcluster_networks,
     vclusters,
 )
 from cod.store.tables.switches import switch_ports, switches
@@ -97,7 +99,9 @@ __all__ = [
     "switches",
     "uploads",
     "users",
+    "vcluster_blocks",
     "vcluster_history",
+    "vcluster_networks",
     "vclusters",
     "vcm_invitations",
     "vcms",

@@ -17,9 +17,7 @@ vclusters = table(
     Column("size", Integer, nullable=False, comment="nodes it should have now"),
     Column("creation_size", Integer, nullable=False, comment="its floor while its lease is valid"),
     Column("attributes", Document, nullable=False, default="", comment="requirements for its nodes (XML) or ''"),
-    Column("subnet", Name, comment="the site's subnet that its block is in"),
-    Column("first_address", BigInteger, unique=True, comment="of its private block; the unique claim on the block"),
-    Column("last_address", BigInteger),
+    Column("subnet", Name, comment="the site's subnet that its blocks are in"),
     Column("lease_time", Time, nullable=False, comment="seconds, as granted"),
     Column("expires_at", Time, comment="null while pending"),
     Column("drain_until", Time, comment="its lease has run out: when its nodes are seized; null: not draining"),
@@ -28,7 +26,29 @@ vclusters = table(
     Column("created_at", Time, nullable=False),
     Column("ended_at", Time),
     Column("leased_at", Time, comment="when its lease began, from which max_lease counts; null while pending"),
+    Column("isolated", Boolean, nullable=False, default=False, server_default=false(),
+           comment="its nodes are in a VLAN of their own"),
     comment="Virtual clusters.",
+)
+
+vcluster_blocks = table(
+    "vcluster_blocks",
+    Column("first_address", Id, primary_key=True, autoincrement=False, comment="the unique claim on the block"),
+    Column("last_address", BigInteger, nullable=False),
+    Column("vcluster_id", Id, ForeignKey("vclusters.id"), nullable=False, index=True),
+    Column("subnet", Name, nullable=False, comment="as in bindings"),
+    comment="Private blocks of addresses of vclusters that have not ended.",
+)
+
+vcluster_networks = table(
+    "vcluster_networks",
+    Column("vlan", Integer, primary_key=True, autoincrement=False, comment="the unique claim on the VLAN"),
+    Column("vcluster_id", Id, ForeignKey("vclusters.id"), nullable=False, unique=True),
+    Column("first_address", BigInteger, nullable=False, unique=True, comment="the unique claim on the subnet"),
+    Column("prefix", Integer, nullable=False, comment="the subnet's prefix length"),
+    Column("server_address", BigInteger, nullable=False, comment="by which its nodes reach COD"),
+    Column("router_address", BigInteger, comment="their default router; null: none"),
+    comment="VLANs and subnets of isolated vclusters, kept until no switch port is in the VLAN any more.",
 )
 
 node_permissions = table(

@@ -57,6 +57,9 @@ class VclusterCreate(Body):
     lease: Seconds | None = Field(default=None, description="seconds; null for the group's default")
     spread: bool = Field(default=False, description="its nodes may be of several types and blocks")
     wait: bool = Field(default=True, description="false: it is rejected if it cannot be had at once")
+    isolated: bool = Field(default=False, description="its nodes are in a VLAN and a subnet of their own")
+    network_size: int | None = Field(default=None, ge=1, le=32, description="prefix length of that subnet; null: the "
+                                     "site's default, or what the nodes need")
     vcm_inside: bool = Field(default=False, description="its manager runs on its first node, which finds what "
                              "that needs when it is primed")
 
@@ -93,12 +96,33 @@ class Release(Body):
     nodes: list[Annotated[str, Field(min_length=1, max_length=63)]] = Field(min_length=1, max_length=100_000)
 
 
+class AddressRangeReply(Reply):
+    """Addresses from `first` to `last`, both included."""
+
+    first: str
+    last: str
+
+
+class NetworkReply(Reply):
+    """The network of an isolated vcluster.
+
+    subnet  ADDRESS/BITS
+    server  COD's address in it; router: the default router of its nodes, null: there is none
+    """
+
+    vlan: int
+    subnet: str
+    server: str
+    router: str | None
+
+
 class VclusterReply(Reply):
-    """A vcluster. `states` counts its nodes by state; `first_address`, `last_address` bound its block.
+    """A vcluster. `states` counts its nodes by state; `addresses` are those of its nodes, in ranges.
 
     id           tells it from others that had its name: /vclusters/NAME@ID is this one, even after it has ended
     drain_until  set: its lease has run out, and at that time its nodes are taken back
     ready_at     when all its nodes were first active; null: not yet
+    network      null: it is not isolated, or it has ended
     """
 
     id: int
@@ -110,8 +134,9 @@ class VclusterReply(Reply):
     creation_size: int
     attributes: str
     subnet: str | None
-    first_address: str | None
-    last_address: str | None
+    addresses: list[AddressRangeReply]
+    isolated: bool
+    network: NetworkReply | None
     lease_time: float
     expires_at: float | None
     drain_until: float | None
@@ -138,9 +163,16 @@ class VclusterList(ListPage[VclusterReply]):
 
 def _vcluster(view: model.VclusterView) -> dict[str, Any]:
     own = {key: getattr(view.vcluster, key) for key in VclusterReply.model_fields if hasattr(view.vcluster, key)}
-    for key in ("first_address", "last_address"):
-        own[key] = None if own[key] is None else model.dotted(own[key])
-    return own | {"group": view.group, "template": view.template, "states": dict(view.states)}
+    addresses = [AddressRangeReply(first=model.dotted(one.first), last=model.dotted(one.last))
+                 for one in view.addresses]
+    network = None
+    if view.network is not None:
+        router = view.network.router_address
+        network = NetworkReply(vlan=view.network.vlan, subnet=str(view.network),
+                               server=model.dotted(view.network.server_address),
+                               router=None if router is None else model.dotted(router))
+    return own | {"addresses": addresses, "network": network, "group": view.group, "template": view.template,
+                  "states": dict(view.states)}
 
 
 class KnownHostsQuery(Query):
@@ -246,7 +278,7 @@ def _nodes_wanted(ask: Call[Named, RequestSubmit]) -> Flow[Result[model.RequestV
         AskedTuple(each.count, checked(each.attributes, "requires", f"tuples.{place}.attributes"), each.template)
         for place, each in enumerate(ask.body.tuples)]
     return partial(requests.submit, vcluster=ask.names.name, key=ask.key, now=ask.now, wanted=wanted,
-                   spread=ask.body.spread, wait=ask.body.wait, rules=ask.site.types)
+                   spread=ask.body.spread, wait=ask.body.wait, site=ask.site)
 
 
 def _creates(ask: Call[Names, VclusterCreate]) -> list[RequiredRight]:

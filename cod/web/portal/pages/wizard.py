@@ -13,6 +13,7 @@ from cod.flows.images import templates
 from cod.flows.nodes import types
 from cod.flows.people import groups
 from cod.flows.people.access import RequiredRight, offered
+from cod.flows.scheduler import vclusters
 from cod.model import SITE, Group, Refused, Right, Who
 from cod.pool import Tx
 from cod.web.models import REVISION, Query
@@ -95,7 +96,15 @@ def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
         was |= {name: was[f"tuples.0.{old}"] for name, old in (
             ("size", "count"), ("template", "template"), ("xml", "xml"))}
     return _choices(tx, ask) | {
-        "groups": own_groups(tx, ask.who), "default_lease": ask.site.policy.default_lease, "was": was}
+        "groups": own_groups(tx, ask.who), "default_lease": ask.site.policy.default_lease, "was": was,
+        "sizes": _sizes(ask)}
+
+
+def _sizes(ask: Call) -> list[tuple[str, str]]:
+    """Return sizes of an isolated cluster's subnet as options of a field; none where the site has no VLANs."""
+    found = vclusters.network_sizes(ask.site)
+    return [("", "As large as the site's default, or as its nodes need"),
+            *((str(prefix), f"/{prefix}: up to {room} nodes") for prefix, room in found)] if found else []
 
 
 def _more(tx: Tx, ask: PageCall[Named, MoreQuery]) -> dict[str, Any]:

@@ -1,0 +1,66 @@
+"""The networks of isolated vclusters: which address of a subnet is whose, and how large a subnet has to be. Pure."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+
+from cod.model import AddressBlock, Isolation, Refused, Subnet, VclusterNetwork, dotted, ipv4
+
+SMALLEST = 29  # prefix length: four to six nodes
+
+
+def network(vlan: int, vcluster_id: int, first: int, prefix: int, rules: Isolation) -> VclusterNetwork:
+    """Return the network of a vcluster that begins with address `first`."""
+    hosts = range(first + 1, first + (1 << 32 - prefix) - 1)
+    router = {"first": hosts[0], "last": hosts[-1]}.get(rules.router)
+    server = ipv4(rules.server) if rules.server else hosts[1] if router == hosts[0] else hosts[0]
+    return VclusterNetwork(vlan, vcluster_id, first, prefix, server, router)
+
+
+def subnet(network: VclusterNetwork, rules: Isolation, named: bool = True) -> Subnet:
+    """Return a vcluster's network as a subnet.
+
+    named  COD's server answers DNS questions there
+    """
+    block = nodes(network)
+    pool, server = (dotted(block.first), dotted(block.last)), dotted(network.server_address)
+    return Subnet(
+        network.subnet, str(network), server, boot_pool=pool, block_pool=pool, block_size=1 << 32 - network.prefix,
+        router=None if network.router_address is None else dotted(network.router_address),
+        interface=None if rules.interface is None else f"{rules.interface}.{network.vlan}",
+        dns=(server,) if named else ())
+
+
+def nodes(network: VclusterNetwork) -> AddressBlock:
+    """Return the addresses of a network that its nodes get: all but its own, the router's and the server's."""
+    first, last = network.first_address + 1, network.last_address - 1
+    others = (network.router_address, network.server_address)
+    while first in others:
+        first += 1
+    while last in others:
+        last -= 1
+    return AddressBlock(first, last, network.subnet)
+
+
+def room(prefix: int, rules: Isolation) -> int:
+    """Return how many nodes a subnet of that prefix length has addresses for."""
+    first = int(IPv4Network(rules.networks).network_address)
+    return nodes(network(0, 0, first, prefix, rules)).room
+
+
+def size(asked: int | None, count: int, rules: Isolation) -> int:
+    """Return the prefix length of the subnet of a vcluster of `count` nodes: what it `asked` for, or the site's
+    default, or what `count` needs if that is more. Raise `Refused` for what cannot be had."""
+    sizes = range(SMALLEST, rules.largest_size - 1, -1)
+    fitting = next((prefix for prefix in sizes if room(prefix, rules) >= count), None)
+    if asked is not None and asked not in sizes:
+        raise Refused("invalid", f"a vcluster's network has a size from /{SMALLEST} to /{rules.largest_size}, not "
+                      f"/{asked}", "network_size")
+    if fitting is None:
+        most = room(rules.largest_size, rules)
+        raise Refused("invalid", f"an isolated vcluster has addresses for {most} nodes at most (largest_size in the "
+                      "site file)", "size")
+    if asked is not None and asked > fitting:
+        raise Refused("invalid", f"a network of size /{asked} has addresses for {room(asked, rules)} nodes, not for "
+                      f"{count}: ask for /{fitting}, which has {room(fitting, rules)}", "network_size")
+    return asked or min(fitting, rules.default_size)
