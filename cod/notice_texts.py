@@ -37,6 +37,9 @@ KINDS = {
     "captured": "a node's disk was saved as an image",
     "capture-failed": "the capture of a node's disk failed",
     "vcm-certificate": "the certificate of the vcluster's VCM expires soon, or has expired, and was not renewed",
+    "volume-deleted": "a volume was deleted, and is kept for a while",
+    "volume-erased": "the data of a deleted volume was erased",
+    "volume-trouble": "a file server does not carry out a change of a volume",
     "authority": "the certificate of the site's authority for VCMs expires; servers have to be restarted before",
     "new-machines": "unknown machines ask to boot, more than COD registers",
     "test": "a test notice was requested",
@@ -47,7 +50,8 @@ REMEDIES = {
     "reclaim": "Choose nodes to release", "reclaim-dropped": "Open the cluster",
     "reclaimed": "Request more nodes", "rejected": "See why, and change the request", "node-lost": "Open the cluster",
     "hardware": "Look at the node", "quarantined": "Look at the node", "captured": "Open the image",
-    "capture-failed": "Try again", "vcm-certificate": "Enroll the VCM again",
+    "capture-failed": "Try again", "volume-deleted": "Restore the volume",
+    "volume-trouble": "Look at the volume", "vcm-certificate": "Enroll the VCM again",
 }
 """What a notice's link is called, by kind."""
 LONGEST_SUBJECT = 200
@@ -226,6 +230,30 @@ def test(group: str, actor: str) -> NoticeText:
 
 
 # ---------------------------------------------------------------- words
+
+
+def volume_deleted(name: str, purge_at: float, cause: str) -> NoticeText:
+    """Describe a volume that was deleted: its data is kept until `purge_at`. `cause`: a sentence without its stop."""
+    return _news("volume-deleted", f"volume {name} is deleted: restore it before {_at(purge_at)}",
+                 f"Volume {name} is deleted: {cause}. Its data is kept until {_at(purge_at)} and then erased. Until "
+                 f"then an owner of its group can restore it.", _volume(name))
+
+
+def volume_erased(name: str) -> NoticeText:
+    """Describe a deleted volume whose time to be restored is over."""
+    return _news("volume-erased", f"volume {name} is erased",
+                 f"The time in which volume {name} could be restored is over. Its data and its snapshots are erased.")
+
+
+def volume_trouble(name: str, fileserver: str, error: str) -> NoticeText:
+    """Describe a change of a volume that its file server does not carry out."""
+    return _news("volume-trouble", f"volume {name}: file server {fileserver} does not follow",
+                 f"A change of volume {name} is not carried out: {_sentence(error)} COD goes on trying. Nodes that "
+                 f"have mounted the volume keep it as it was.", _volume(name))
+
+
+def _volume(name: str) -> str:
+    return "/volumes/" + quote(name)
 
 
 def span(seconds: float) -> str:

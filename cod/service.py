@@ -210,7 +210,7 @@ class Running:
 
 
 CHANGING = ("policy", "power", "energy", "mail", "notices", "accounts", "types", "signin", "images", "keep", "consoles",
-            "switches", "posix")
+            "switches", "posix", "fileservers", "volumes")
 """The fields of `Site` that SIGHUP changes: rules and accounts. All others tell services what to listen on."""
 
 
@@ -302,6 +302,8 @@ def images(context: PartContext) -> list[Any]:
 def manager(context: PartContext) -> list[Any]:
     """Return the resource manager, deadlines, readiness checks, power, consoles, delivery of notices, accounts,
     pruning."""
+    from cod.fileservers.drivers import drivers as file_servers
+    from cod.fileservers.edge import FileServerEdge
     from cod.net.notify.delivery import Post
     from cod.power.drivers import consoles, drivers
     from cod.power.edge import PowerEdge
@@ -330,6 +332,8 @@ def manager(context: PartContext) -> list[Any]:
             Accountant(g.reactor, g.pool, g.site, g.clock),
             CertificateWatch(g.reactor, g.pool, partial(ca.ends_at, g.settings.authority), g.clock),
             DirectorySync(g.reactor, g.pool, g.site, g.clock),
+            FileServerEdge(g.reactor, g.pool, file_servers(g.reactor), g.settings.name, g.clock, g.site,
+                           g.wake.effects),
             KeepWatch(g.pool, g.site, g.clock, g.wake.effects),
             Pruner(g.reactor, g.pool, g.site, g.settings.keep_history, g.clock)]
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "image": ("cod.cli.images.image", "image", "Disk and partition images."),
     "template": ("cod.cli.images.template", "template", "Configuration templates."),
     "vcluster": ("cod.cli.scheduler.vcluster", "vcluster", "Virtual clusters: create, watch, resize, release."),
+    "volume": ("cod.cli.volumes.volume", "volume", "Volumes on file servers, which vclusters mount."),
     "request": ("cod.cli.scheduler.request", "request", "Requests for nodes, and why they wait."),
     "plan": ("cod.cli.scheduler.plan", "plan", "What the resource manager's next pass would do."),
     "reclaim": ("cod.cli.scheduler.reclaim", "reclaim", "Nodes taken for requests of higher priority."),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from cod.core import volumes
 from cod.model import Refused, Site, Vcluster
 from cod.states import RequestState
 from cod.store.engine import Tx
 from cod.store.scheduler import address_blocks, requests, vclusters
 
 
-def extend(tx: Tx, vcluster: Vcluster, size: int, site: Site | None, field: str = "size") -> None:
-    """Give the vcluster further blocks of its subnet, so that it has addresses for `size` nodes. Raise `Refused` where
-    too few are free; without `site`, where it has not got them already."""
+def extend(
+    tx: Tx, vcluster: Vcluster, size: int, site: Site | None, field: str = "size", *, now: float
+) -> None:
+    """Give the vcluster further blocks of its subnet, so that it has addresses for `size` nodes, and have its volumes
+    exported to them. Raise `Refused` where too few are free; without `site`, where it has not got them already."""
     room = address_blocks.room(tx, vcluster.id)
     if size <= room:
         return
@@ -26,6 +29,7 @@ def extend(tx: Tx, vcluster: Vcluster, size: int, site: Site | None, field: str 
         raise Refused("conflict", f"vcluster {vcluster.name} has addresses for {room} nodes, and the free blocks of "
                       f"subnet {subnet.name} have addresses for {free} more, not for {size - room}: delete a vcluster, "
                       "or enlarge block_pool in the site file", field)
+    volumes.addresses_changed(tx, vcluster.id, now)
 
 
 def trim(tx: Tx, vcluster_id: int) -> None:

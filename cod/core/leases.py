@@ -7,7 +7,7 @@ that its time had come. Then nothing is done, and the answer is False or None.
 from __future__ import annotations
 
 from cod import notice_texts
-from cod.core import assignment, notices, preemption, requests, vcm_outbox
+from cod.core import assignment, notices, preemption, requests, vcm_outbox, volumes
 from cod.model import Effect, Policy, Vcluster
 from cod.states import VclusterState
 from cod.store.engine import Tx
@@ -56,6 +56,7 @@ def expire(tx: Tx, vcluster_id: int, *, now: float, actor: str, policy: Policy) 
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
     preemption.deserted(tx, vcluster.id, held, now)
     effects = assignment.release(tx, held, cause="the lease ran out", now=now, actor=actor, policy=policy)
+    volumes.detach_all(tx, vcluster, now)
     vclusters.change(tx, vcluster, now, state=VclusterState.RELEASING)
     notices.tell(tx, vcluster, notice_texts.drained(vcluster), now)
     vcm_outbox.leased(tx, vcluster, "ended", now)

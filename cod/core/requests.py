@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cod import notice_texts
-from cod.core import address_blocks, notices, preemption, vcm_outbox
-from cod.model import AskedTuple, Node, Refused, Request, RequestTuple, TypeRules
+from cod.core import address_blocks, notices, preemption, vcm_outbox, volumes
+from cod.model import AskedTuple, Node, Refused, Request, RequestTuple, TypeRules, Vcluster
 from cod.policy.hardware import match
 from cod.states import RequestState, VclusterState
 from cod.store.engine import Tx
@@ -84,10 +84,17 @@ def reject(tx: Tx, request_id: int, reason: str, now: float) -> bool:
     notices.tell(tx, vcluster, notice_texts.request_rejected(vcluster, request.id, reason), now)
     vcm_outbox.refused(tx, request, reason, now)
     if vcluster.state == VclusterState.PENDING:
-        vclusters.end(tx, vcluster, now)
+        end(tx, vcluster, now)
     elif request.kind == "replace":
         vclusters.change(tx, vcluster, now, size=vcluster.size - 1)
     return True
+
+
+def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
+    """End a vcluster that holds no node: at once, or when its volumes have been withdrawn from its addresses."""
+    if volumes.detach_all(tx, vcluster, now):
+        return vclusters.end(tx, vcluster, now)
+    return vclusters.change(tx, vcluster, now, state=VclusterState.RELEASING)
 
 
 def withdraw(tx: Tx, vcluster_id: int, reason: str, now: float, kind: str | None = None) -> None:

@@ -21,3 +21,4 @@ from cod.model.site import *
 from cod.model.software import *
 from cod.model.switches import *
 from cod.model.views import *
+from cod.model.volumes import *

@@ -33,6 +33,7 @@ class Group:
     webhook_events: str = "notices"
     webhook_turn: int = 0
     gid: int | None = None
+    volume_quota: int | None = None
 
     @property
     def events(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cod.model.posix import PosixRules
+from cod.model.volumes import FileServer, VolumeRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +356,8 @@ class Site:
     consoles   which nodes' consoles are recorded
     switches   whose ports COD changes
     posix      how people appear on nodes
+    fileservers  where volumes are; new ones are made on the first
+    volumes    what groups may keep there
     """
 
     name: str
@@ -383,6 +386,8 @@ class Site:
     consoles: ConsoleRules = field(default_factory=ConsoleRules)
     switches: tuple[Switch, ...] = ()
     posix: PosixRules = field(default_factory=PosixRules)
+    fileservers: tuple[FileServer, ...] = ()
+    volumes: VolumeRules = field(default_factory=VolumeRules)
 
 
 class SiteRef:

@@ -30,6 +30,7 @@ from cod.site.tables import (
     TypesTable,
 )
 from cod.site.values import DOMAIN, Table
+from cod.site.volumes import FileServerTable, VolumesTable
 
 
 class SiteFile(Table):
@@ -55,11 +56,13 @@ class SiteFile(Table):
     ldap: LdapTable = LdapTable.model_validate({})
     oidc: OidcTable = OidcTable.model_validate({})
     accounts: AccountsTable = AccountsTable.model_validate({})
+    volumes: VolumesTable = VolumesTable.model_validate({})
     subnet: tuple[SubnetTable, ...]
     account: tuple[AccountTable, ...] = ()
     power: tuple[PowerTable, ...] = ()
     keep: tuple[KeepTable, ...] = ()
     switch: tuple[SwitchTable, ...] = ()
+    fileserver: tuple[FileServerTable, ...] = ()
 
     @model_validator(mode="after")
     def _coherent(self) -> SiteFile:
@@ -77,6 +80,8 @@ def _problems(file: SiteFile) -> Iterator[str]:
         yield "subnet: at least one [[subnet]] is needed"
     yield from _account_problems(file)
     yield from _isolation_problems(file)
+    names = [server.name for server in file.fileserver]
+    yield from (f"fileserver.{n}.name: {name!r} is used twice" for n, name in enumerate(names) if name in names[:n])
     for n, subnet in enumerate(file.subnet):
         for other in file.subnet[:n]:
             if subnet.name == other.name:

@@ -23,6 +23,7 @@ from cod.site.subnets import SubnetTable
 from cod.site.switches import SwitchTable
 from cod.site.tables import ApiTable
 from cod.site.values import SMTP_PORTS, address_and_port
+from cod.site.volumes import FileServerTable
 
 LONGEST_SOCKET = 107  # bytes of sun_path, unix(7)
 
@@ -206,8 +207,17 @@ def _site(file: SiteFile) -> model.Site:
         switches=tuple(_switch(each) for each in file.switch),
         keep=tuple(model.KeepRule(each.match, each.disk) for each in file.keep),
         accounts=tuple(model.Account(each.name, each.user, str(each.password_file)) for each in file.account),
+        fileservers=tuple(_fileserver(each) for each in file.fileserver),
+        volumes=model.VolumeRules(file.volumes.quota, file.volumes.grace * 86400.0, file.volumes.homes,
+                                  file.volumes.home_size, file.volumes.home_mount),
         **file.boot.model_dump(),
     )
+
+
+def _fileserver(table: FileServerTable) -> model.FileServer:
+    own = table.model_dump(exclude={"root", "exports", "ssh_key", "known_hosts"})
+    return model.FileServer(**own, root=str(table.root), exports=_path(table.exports) or "",
+                            ssh_key=_path(table.ssh_key), known_hosts=_path(table.known_hosts))
 
 
 def _signin(file: SiteFile) -> model.SignInRules:

@@ -354,7 +354,7 @@ def find(routes: Iterable[Route], method: str, path: str) -> tuple[Route | None,
     return None, {}, methods
 
 
-OWNED = ("images", "templates")
+OWNED = ("images", "templates", "volumes")
 """What has its group's name before its own. Of their paths the name may be one segment or two: /images/debian,
 /images/physics/debian, and physics%2Fdebian, which `unquoted` has made the same."""
 

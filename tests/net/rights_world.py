@@ -91,7 +91,7 @@ class World:
     theirs: dict[str, str] = field(default_factory=dict)
     askers: dict[str, Asker] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=lambda: {
-        **dict.fromkeys(("group", "vcluster", "node", "image", "template", "user", "block", "type"), "none"),
+        **dict.fromkeys(("group", "vcluster", "node", "image", "template", "user", "block", "type", "volume"), "none"),
         **dict.fromkeys(("request", "reclaim", "notice", "invitation", "key", "session", "delivery"), "999999"),
         "upload": "0" * 32, "token": "none"})
 
@@ -163,6 +163,10 @@ def _things(tx: Tx, name: str) -> dict[str, str]:
                    deadline=NOW + 100, state="open", created_at=NOW)
     notice = _one(tx, t.notices, at=NOW, kind="test", group_id=group.id, vcluster_id=vcluster.id, subject=name,
                   about=name)
+    volume = _one(tx, t.volumes, name=full(name, f"{name}-volume"), group_id=group.id, kind="data", fileserver="nas",
+                  path=f"/srv/{name}", export_id=next(_numbers), size=2**30, sequence=1, applied=1, next_at=NOW,
+                  made_at=NOW, created_at=NOW)
+    _one(tx, t.volume_snapshots, volume_id=volume, name=f"{name}-snapshot", sequence=1, made_at=NOW, created_at=NOW)
     upload = f"{next(_numbers):032x}"
     tx.execute(insert(t.uploads).values(id=upload, name=f"{name}-upload", group_id=group.id, size=10, actor=name,
                                         created_at=NOW, expires_at=NOW + 9e9))
@@ -177,6 +181,7 @@ def _things(tx: Tx, name: str) -> dict[str, str]:
     vcms.enrol(tx, vcluster=vcluster.name, serial=name, address="", now=NOW)
     return {"group": name, "image": image.name, "template": template.name, "vcluster": vcluster.name,
             "request": str(request.id), "node": node.name, "reclaim": str(reclaim), "notice": str(notice),
+            "volume": full(name, f"{name}-volume"), "snapshot": f"{name}-snapshot",
             "upload": upload, "invitation": str(link.id)}
 
 

@@ -99,6 +99,11 @@ BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "POST /reclaims/{id}/answer": lambda of: {"nodes": ["n1"]},
     "POST /groups": lambda of: {"name": "new"},
     "PATCH /groups/{name}": lambda of: {"email": "new@example.org"},
+    "POST /volumes": lambda of: {"name": "new", "size": 2**30, "group": of["group"]},
+    "PATCH /volumes/{name}": lambda of: {"size": 2**31},
+    "POST /volumes/{name}/attach": lambda of: {"vcluster": of["vcluster"]},
+    "POST /volumes/{name}/detach": lambda of: {"vcluster": of["vcluster"]},
+    "POST /volumes/{name}/snapshots": lambda of: {"snapshot": "new"},
     "POST /users": lambda of: {"name": "new"},
     "PUT /groups/{name}/members/{user}": lambda of: {"role": "viewer"},
     "POST /tokens": lambda of: {"name": "new"},
@@ -111,7 +116,8 @@ BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
 KINDS = {"nodes": "node", "types": "type", "blocks": "block", "images": "image", "uploads": "upload",
          "templates": "template", "vclusters": "vcluster", "requests": "request", "reclaims": "reclaim",
          "groups": "group", "notices": "notice", "users": "user", "members": "user", "invitations": "invitation",
-         "tokens": "token", "sessions": "session", "keys": "key", "deliveries": "delivery"}
+         "tokens": "token", "volumes": "volume", "snapshots": "snapshot",
+         "sessions": "session", "keys": "key", "deliveries": "delivery"}
 UNKNOWN = {"type": "type1", "block": "none", "token": "ci", "delivery": "1"}  # what the world has no own of
 
 

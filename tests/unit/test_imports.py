@@ -46,6 +46,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.workers": ({"cod.workers", "cod.periodic", "cod.flows", "cod.images", "cod.pool", *LEAVES}, {"twisted"}),
     "cod.power": ({"cod.power", "cod.flows", "cod.pool", "cod.periodic", "cod.consolefiles", "cod.security", *LEAVES},
                   {"twisted", "zope", "OpenSSL", "pysnmp"}),
+    "cod.fileservers": ({"cod.fileservers", "cod.flows", "cod.pool", *LEAVES}, {"twisted"}),
     "cod.lab": ({"cod.lab", "cod.model", "cod.data"}, {"click", "rich"}),
     "cod.demo": ({"cod.demo", "cod.lab", "cod.client", "cod.data", "cod.model"}, {"rich"}),
     "cod.vcm": ({"cod.vcm", "cod.wire.nmp", "cod.model"},

@@ -32,6 +32,8 @@ def every_news() -> list[notices.NoticeText]:
         notices.capture_failed("n7", long, "no room"), notices.test("physics", "token:ci"),
         notices.vcm_certificate(WEB, 1e9, 1e9 - 9 * 86400, inside=False), notices.authority_ends(1e9),
         notices.new_machines_refused("lab", "new machines on subnet lab are refused: too many asked"),
+        notices.volume_deleted("physics/data", 1e9, "user:ann deleted it"), notices.volume_erased("physics/data"),
+        notices.volume_trouble("physics/data", "nas", "file server nas does not answer: timed out"),
         notices.cannot_boot("52:54:00:00:00:01 is of an architecture without a loader"),
     ]
 

@@ -12,7 +12,21 @@ from typing import Any
 import pytest
 from twisted.internet.testing import MemoryReactorClock
 
-from cod.model import Account, ConsoleRules, Energy, ImageRules, KeepRule, Policy, PosixRules, PowerRule, Site, SiteRef
+from cod.model import (
+    Account,
+    ConsoleRules,
+    Energy,
+    FileServer,
+    ImageRules,
+    KeepRule,
+    Policy,
+    PosixRules,
+    PowerRule,
+    Site,
+    SiteRef,
+    Switch,
+    VolumeRules,
+)
 from cod.service import CHANGING, PARTS, PartContext, Running, take_over
 from cod.site import load
 from tests.unit.test_config import GOOD
@@ -59,7 +73,9 @@ def furnished(site: Site, name: str) -> Site:
         mail=replace(site.mail, host=name), notices=replace(site.notices, ca_file=name),
         types=replace(site.types), images=ImageRules(quota=len(name)), signin=replace(site.signin, url=name),
         consoles=ConsoleRules(most=len(name)), power=(PowerRule(name, "lab", ""),), keep=(KeepRule(name, "disk"),),
-        accounts=(Account(name, "admin", ""),), posix=PosixRules(home=f"/{name}/{{name}}"))
+        accounts=(Account(name, "admin", ""),), posix=PosixRules(home=f"/{name}/{{name}}"),
+        fileservers=(FileServer(name, "kernel", "10.0.0.1", "/srv"),), volumes=VolumeRules(quota=len(name)),
+        switches=(Switch(name, "ovs", ""),))
 
 
 def holders(old: Site, value: object, *known: object) -> list[str]:

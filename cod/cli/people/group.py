@@ -24,9 +24,11 @@ def group() -> None:
 def group_table(values: list[Any]) -> Any:
     """Return groups for people."""
     return table(
-        ("GROUP", "GID", "PRIORITY", "DEFAULT LEASE", "LONGEST LEASE", "IMAGE QUOTA", "E-MAIL", "WEBHOOK"),
+        ("GROUP", "GID", "PRIORITY", "DEFAULT LEASE", "LONGEST LEASE", "IMAGE QUOTA", "VOLUME QUOTA", "E-MAIL",
+         "WEBHOOK"),
         [(v["name"], str(v["gid"]), str(v["priority"]), v["default_lease"] and duration(v["default_lease"]),
-          v["max_lease"] and duration(v["max_lease"]), size(v["image_quota"]), v["email"], v["webhook"])
+          v["max_lease"] and duration(v["max_lease"]), size(v["image_quota"]), size(v["volume_quota"]),
+          v["email"], v["webhook"])
          for v in values])
 
 
@@ -93,6 +95,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.option("--default-lease", type=SPAN, help="Length, such as 8h or 7d. [default: the site's]")
 @click.option("--max-lease", type=SPAN, help="Length, such as 14d. [default: no limit]")
 @click.option("--image-quota", type=SIZE, help="Space for its images, such as 200G. [default: the site's]")
+@click.option("--volume-quota", type=SIZE, help="Space for its volumes, such as 2T. [default: the site's]")
 @click.option("--email", default="", help="Addresses for notices, separated by commas.")
 @click.option("--webhook", default="", metavar="URL", help="URL that notices are posted to.")
 @click.option("--events", type=WORDS, default="notices", show_default=True, help=POSTED)
@@ -115,6 +118,7 @@ def create(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> Non
 @click.option("--default-lease", type=OrNone(SPAN), help="Such as 8h or 7d; none: the site's.")
 @click.option("--max-lease", type=OrNone(SPAN), help="Such as 14d; none: no limit.")
 @click.option("--image-quota", type=OrNone(SIZE), help="Such as 200G; none: the site's.")
+@click.option("--volume-quota", type=OrNone(SIZE), help="Such as 2T; none: the site's.")
 @click.option("--email", help="Addresses for notices, separated by commas; '' for none.")
 @click.option("--webhook", metavar="URL", help="URL that notices are posted to; '' for none.")
 @click.option("--events", type=WORDS, help=POSTED)
@@ -131,8 +135,8 @@ def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
     body = {key: None if value == "none" and key.endswith(("lease", "quota")) else value
             for key, value in asked.items() if value is not None}
     if not body:
-        raise click.UsageError("say what to set: --priority, --default-lease, --max-lease, --image-quota, --email, "
-                               "--webhook, --events or --gid")
+        raise click.UsageError("say what to set: --priority, --default-lease, --max-lease, --image-quota, "
+                               "--volume-quota, --email, --webhook, --events or --gid")
     shown(ctx, client(ctx).patch(path("groups", name), body), _one, as_json)
 
 

@@ -28,18 +28,20 @@ def every(tx: Tx, only: frozenset[int] | None = None) -> list[Group]:
 def create(
     tx: Tx, name: str, *, priority: int = 0, default_lease: float | None = None, max_lease: float | None = None,
     email: str = "", webhook: str = "", events: Sequence[str] = ("notices",), image_quota: int | None = None,
-    gid: int | None = None, rules: NoticeRules = RULES, posix: PosixRules = POSIX, now: float,
+    gid: int | None = None, volume_quota: int | None = None, rules: NoticeRules = RULES, posix: PosixRules = POSIX,
+    now: float,
 ) -> Group:
     """Return a new group; leases in seconds, None for the site's default and for no limit. Raises `Refused`.
 
     image_quota  bytes that its images and open uploads may take; None: the site's default
     gid          its POSIX number; None: the next of the site's range
+    volume_quota bytes that its volumes may have together; None: the site's default
     events       what is posted to its webhook: 'notices', 'vclusters', 'nodes'; rules: where that may be
     """
     if groups.by_name(tx, name):
         raise Refused("conflict", f"there is a group {name!r} already", "name")
     columns = dict(priority=priority, default_lease=default_lease, max_lease=max_lease, email=email, webhook=webhook,
-                   events=events, image_quota=image_quota)
+                   events=events, image_quota=image_quota, volume_quota=volume_quota)
     if gid is not None:
         numbers.take_gid(tx, name, gid, now)
     return groups.add(tx, name, now, posix=posix, gid=gid, **_checked(columns, {}, rules))
@@ -83,7 +85,7 @@ def delete(tx: Tx, name: str) -> None:
     owned = [f"{count} {what}" for what, count in groups.owned(tx, group.id).items() if count]
     if owned:
         raise Refused("conflict", f"group {name} owns {', '.join(owned)}: end its vclusters, delete its images and "
-                      "retire its templates first", "name")
+                      "volumes and retire its templates first", "name")
     notices.forget(tx, group.id)
     groups.remove(tx, group.id, groups.ensure(tx, groups.SITE, group.created_at).id)
 

@@ -39,7 +39,7 @@ def submit(
     if not tuples:
         raise Refused("invalid", "a request is for one node at least", "wanted")
     more = address_blocks.asked(tx, holder.id) + sum(one.count for one in tuples)
-    address_blocks.extend(tx, holder, holder.size + more, site, "count")
+    address_blocks.extend(tx, holder, holder.size + more, site, "count", now=now)
     request = requests.add(tx, vcluster_id=holder.id, kind="grow", priority=groups.get(tx, holder.group_id).priority,
                            tuples=tuples, now=now, key=key, may_wait=wait, may_spread=spread)
     return Result(_shown(tx, request), (Effect("wake", "manager"),))

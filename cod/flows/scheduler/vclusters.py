@@ -12,8 +12,10 @@ from typing import Any
 from cod import notice_texts
 from cod.core import address_blocks, assignment, notices, preemption, transitions, vcm_outbox
 from cod.core import requests as core_requests
+from cod.core import volumes as core_volumes
 from cod.model import (
     AskedTuple,
+    AskedVolume,
     Effect,
     Isolation,
     Node,
@@ -31,7 +33,7 @@ from cod.policy.nodes import isolation
 from cod.policy.people import names
 from cod.policy.scheduler import leases
 from cod.states import RequestState, VclusterState
-from cod.store import vcms, views
+from cod.store import vcms, views, volumes
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import nodes, switch_ports
@@ -45,7 +47,8 @@ _WAKE = (Effect("wake", "manager"),)
 def create(
     tx: Tx, *, name: str, size: int, template: str, group: str, attributes: str = "", also: Sequence[AskedTuple] = (),
     lease: float | None = None, spread: bool = False, wait: bool = True, isolated: bool = False,
-    network_size: int | None = None, key: str | None = None, site: Site, now: float,
+    network_size: int | None = None, homes: bool | None = None, mounts: Sequence[AskedVolume] = (),
+    key: str | None = None, site: Site, now: float,
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
     """Return a new vcluster of `size` nodes and those in `also`, pending until the manager grants its request, all at
     once.
@@ -57,6 +60,8 @@ def create(
     spread      its nodes may be of several types and blocks; wait: False: it is rejected if it cannot be had at once
     isolated    its nodes are in a VLAN and a subnet of their own, which other vclusters do not reach
     network_size  prefix length of that subnet; None: the site's default, or what so many nodes need
+    homes       it mounts its group's home volume, which is made if need be; None: as the site's rules say
+    mounts      volumes that it mounts; those of its group may be named without it
     key         the client's id for this request: repeated, it changes nothing
     Raises `Refused`.
     """
@@ -89,6 +94,12 @@ def create(
         vcluster = _with_network(tx, site, rules, prefix, size=count, now=now, **columns)
     requests.add(tx, vcluster_id=vcluster.id, kind="create", priority=owner.priority, now=now, key=key, may_wait=wait,
                  may_spread=spread, tuples=tuples)
+    home = core_volumes.home(tx, owner, site, now) if (site.volumes.homes if homes is None else homes) else None
+    if home is not None:
+        core_volumes.attach(tx, home, vcluster, AskedVolume(home.name), site, now)
+    for asked in mounts:
+        full = asked.volume if "/" in asked.volume else f"{owner.name}/{asked.volume}"
+        core_volumes.attach(tx, volumes.named(tx, full, lock=True), vcluster, asked, site, now)
     return Result(_shown(tx, vcluster, site), _WAKE)
 
 
@@ -116,7 +127,7 @@ def resize(
     _check_size(size)
     core_requests.withdraw(tx, vcluster.id, "the vcluster was resized anew", now, kind="grow")
     if size > vcluster.size:
-        address_blocks.extend(tx, vcluster, size, site)
+        address_blocks.extend(tx, vcluster, size, site, now=now)
         more = RequestTuple(size - vcluster.size, vcluster.attributes, vcluster.template_id)
         requests.add(tx, vcluster_id=vcluster.id, kind="grow", priority=groups.get(tx, vcluster.group_id).priority,
                      tuples=[more], now=now, key=key, may_wait=wait, may_spread=spread)
@@ -189,8 +200,9 @@ def delete(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[t
     if vcluster.state != VclusterState.RELEASING:
         notices.tell(tx, vcluster, notice_texts.deleted(vcluster, actor), now)
     if vcluster.state == VclusterState.PENDING:
-        vcluster = vclusters.end(tx, vcluster, now)
+        vcluster = core_requests.end(tx, vcluster, now)
     else:
+        core_volumes.detach_all(tx, vcluster, now)
         vcluster = vclusters.change(tx, vcluster, now, state=VclusterState.RELEASING)
     return Result(_shown(tx, vcluster, site), effects)
 

@@ -15,8 +15,8 @@ def check_label(name: str) -> None:
         raise Refused("invalid", f"{name!r} is no DNS label: use a-z, 0-9 and -, at most 63 of them", "name")
 
 
-def full(group: str, name: str, field: str = "name") -> str:
-    """Return the full name of an image or template that `group` ('': the site) calls `name`, bare or in full.
+def full(group: str, name: str, field: str = "name", thing: str = "an image or template") -> str:
+    """Return the full name of `thing` that `group` ('': the site) calls `name`, bare or in full.
 
     The site's names have no slash, and a group's own part has none, either: no two owners can mean the same full name.
     Raises `Refused`, in words that do not say whether another group or its thing exists.
@@ -27,6 +27,6 @@ def full(group: str, name: str, field: str = "name") -> str:
         raise Refused("invalid", f"{name!r} is no name for a thing of {f'group {group}' if group else 'the site'}: "
                       f"say {right}", field)
     if not _OWN.fullmatch(own):
-        raise Refused("invalid", f"{own!r} is no name for an image or template: lower-case letters, digits, '.', '_', "
+        raise Refused("invalid", f"{own!r} is no name for {thing}: lower-case letters, digits, '.', '_', "
                       "'-', at most 63 of them", field)
     return f"{group}/{own}" if group else own

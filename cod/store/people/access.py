@@ -16,15 +16,15 @@ def owned(tx: Tx, kind: str, key: str) -> Owned | None:
     """Return who owns the `kind` of thing named `key`; None where there is no such thing.
 
     kind  '' (nothing in particular), 'group', 'vcluster', 'node', 'user' by name; 'image', 'template' by full name;
-          'request', 'reclaim', 'notice', 'upload', 'invitation' by id
+          'volume' by full name; 'request', 'reclaim', 'notice', 'upload', 'invitation' by id
     """
     return _KINDS[kind](tx, key)
 
 
 def in_full(tx: Tx, kind: str, key: str, groups: frozenset[int] | None) -> list[str]:
-    """Return the full names, three at most, of images or templates of `groups` (None: of all) that the bare name `key`
-    may have been said for, or the site's that 'site/NAME' was said for; none for other kinds."""
-    table = {"image": t.images, "template": t.config_templates}.get(kind)
+    """Return the full names, three at most, of images, templates or volumes of `groups` (None: of all) that the bare
+    name `key` may have been said for, or the site's that 'site/NAME' was said for; none for other kinds."""
+    table = {"image": t.images, "template": t.config_templates, "volume": t.volumes}.get(kind)
     name, at, revision = key.partition("@")
     owner, slash, own = name.rpartition("/")
     if table is None or (slash and owner != SITE):
@@ -112,6 +112,7 @@ _KINDS: dict[str, Callable[[Tx, str], Owned | None]] = {
     "reclaim": lambda tx, key: _of_vcluster(tx, t.reclaims, key),
     "notice": lambda tx, key: _of(tx, select(t.notices.c.group_id).where(t.notices.c.id == _number(key))),
     "user": _user,
+    "volume": lambda tx, key: _of(tx, select(t.volumes.c.group_id).where(t.volumes.c.name == key)),
     "invitation": lambda tx, key: _of(tx, select(t.invitations.c.group_id).where(t.invitations.c.id == _number(key))),
     "upload": lambda tx, key: _of(tx, select(t.uploads.c.group_id).where(t.uploads.c.id == key)),
 }

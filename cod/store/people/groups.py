@@ -91,6 +91,7 @@ def owned(tx: Tx, group_id: int) -> dict[str, int]:
         "vclusters": select(func.count()).where(v.group_id == group_id, v.live_name.is_not(None)),
         "images": select(func.count()).where(t.images.c.group_id == group_id),
         "templates": select(func.count(c.name.distinct())).where(c.group_id == group_id, c.retired_at.is_(None)),
+        "volumes": select(func.count()).where(t.volumes.c.group_id == group_id),
         "open uploads": select(func.count()).where(t.uploads.c.group_id == group_id)}
     return {what: tx.scalar(query) or 0 for what, query in queries.items()}
 

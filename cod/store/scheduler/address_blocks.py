@@ -81,9 +81,13 @@ def add(tx: Tx, vcluster_id: int, block: AddressBlock) -> None:
 
 def give_back(tx: Tx, vcluster_id: int, kept: int = 0) -> None:
     """Free the vcluster's blocks that no address is bound in, the highest first, as long as the others have addresses
-    for `kept` nodes; with 0, free all of them."""
+    for `kept` nodes; with 0, free all of them. While a volume is exported to the vcluster, it keeps all: another one
+    would get addresses that the export still names."""
     if not kept:
         tx.execute(delete(t.vcluster_blocks).where(_b.vcluster_id == vcluster_id))
+        return
+    exported = select(t.volume_attachments.c.id).where(t.volume_attachments.c.vcluster_id == vcluster_id)
+    if tx.scalar(exported.limit(1)) is not None:
         return
     there = of(tx, vcluster_id)
     room = sum(block.room for block in there)

@@ -123,7 +123,12 @@ def _note(tx: Tx, vcluster: Vcluster, event: str, now: float) -> None:
 
 
 def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
-    """End the vcluster: its name and its addresses are free, and nobody speaks for it any more."""
+    """End the vcluster: its name and its addresses are free, and nobody speaks for it any more.
+
+    Raises RuntimeError while a volume is exported to it: its addresses would be given on with the export.
+    """
+    if tx.scalar(select(t.volume_attachments.c.id).where(t.volume_attachments.c.vcluster_id == vcluster.id).limit(1)):
+        raise RuntimeError(f"vcluster {vcluster.name} cannot end: volumes are exported to its addresses")
     vcms.revoke(tx, vcluster.id)
     address_blocks.give_back(tx, vcluster.id)
     tx.execute(update(t.vclusters).where(_v.id == vcluster.id).values(live_name=None))
@@ -133,12 +138,15 @@ def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
 def deserted(tx: Tx) -> list[Vcluster]:
     """Releasing vclusters that no node holds to or is on its way back from, by id: they can end.
 
-    A node that was taken out of service on its way back does not count: it may never come.
+    A node that was taken out of service on its way back does not count: it may never come. A volume that is still
+    exported to the vcluster counts: its addresses stay its own until the file server has withdrawn the export.
     """
     n = t.nodes.c
     aside = (NodeState.QUARANTINED, NodeState.RETIRED)
     left = select(n.id).where(((n.released == _v.id) & n.state.not_in(aside)) | (n.vcluster_id == _v.id))
-    query = select(*_COLUMNS).where(_v.state == VclusterState.RELEASING, ~left.exists()).order_by(_v.id)
+    exported = select(t.volume_attachments.c.id).where(t.volume_attachments.c.vcluster_id == _v.id)
+    query = select(*_COLUMNS).where(
+        _v.state == VclusterState.RELEASING, ~left.exists(), ~exported.exists()).order_by(_v.id)
     return [Vcluster(*row) for row in tx.execute(query)]
 
 

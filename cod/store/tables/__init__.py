@@ -54,6 +54,7 @@ from cod.store.tables.scheduler import (
     vclusters,
 )
 from cod.store.tables.switches import switch_ports, switches
+from cod.store.tables.volumes import volume_attachments, volume_snapshots, volumes
 
 __all__ = [
     "Time",
@@ -105,5 +106,8 @@ __all__ = [
     "vclusters",
     "vcm_invitations",
     "vcms",
+    "volume_attachments",
+    "volume_snapshots",
+    "volumes",
     "web_sessions",
 ]

@@ -36,6 +36,7 @@ groups = table(
     Column("default_lease", Time, comment="seconds; null: the site's"),
     Column("max_lease", Time, comment="seconds of a whole lease, with all extensions; null: no limit"),
     Column("image_quota", BigInteger, comment="bytes that its images and uploads may take; null: the site's"),
+    Column("volume_quota", BigInteger, comment="bytes that its volumes may have together; null: the site's"),
     Column("email", Text, nullable=False, default="", server_default="",
            comment="whom to tell: addresses, separated by commas"),
     Column("webhook", Text, nullable=False, default="", server_default="",

@@ -28,11 +28,12 @@ from cod.web.resources import (
     usage,
     vclusters,
     vcms,
+    volumes,
 )
 from cod.web.routes import Route
 
 ROUTES: tuple[Route, ...] = (
     *nodes.NODES, *captures.CAPTURES, *hardware.TYPES, *hardware.BLOCKS, *software.IMAGES, *uploads.UPLOADS,
     *software.TEMPLATES, *vclusters.VCLUSTERS, *vclusters.REQUESTS, *plan.PLAN, *reclaims.RECLAIMS, *vcms.VCMS,
-    *groups.GROUPS, *notices.NOTICES, *energy.ENERGY, *usage.USAGE, *people.USERS, *people.MEMBERS,
+    *volumes.VOLUMES, *groups.GROUPS, *notices.NOTICES, *energy.ENERGY, *usage.USAGE, *people.USERS, *people.MEMBERS,
     *invitations.INVITATIONS, *account.ME, *account.DOORS, *account.SITE, *server.SERVER)

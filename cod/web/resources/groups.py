@@ -38,6 +38,8 @@ T = TypeVar("T")
 Quota = Annotated[int, Field(ge=0, le=2**62, description="bytes that its images and open uploads may take; null: the "
                              "site's default")]
 Gid = Annotated[int, Field(ge=LOWEST, le=HIGHEST, description="POSIX number on nodes")]
+VolumeQuota = Annotated[int, Field(ge=0, le=2**62, description="bytes that its volumes may have together; null: the "
+                                   "site's default")]
 Emails = Annotated[str, Field(max_length=6000, description="whom to tell: addresses, separated by commas")]
 Events = Annotated[list[Literal["notices", "vclusters", "nodes"]], Field(
     max_length=3, description="what is posted to the webhook: notices for people, what happens to vclusters, to nodes")]
@@ -56,6 +58,7 @@ class GroupCreate(Body):
     events: Events = Field(default=["notices"])
     image_quota: Quota | None = None
     gid: Gid | None = Field(default=None, description="POSIX number on nodes; null: the next of the site's range")
+    volume_quota: VolumeQuota | None = None
 
 
 class GroupPatch(Body):
@@ -70,6 +73,7 @@ class GroupPatch(Body):
     events: Events | None = None
     image_quota: Quota | None = None
     gid: Gid | None = None
+    volume_quota: VolumeQuota | None = None
 
     @model_validator(mode="after")
     def _something(self) -> GroupPatch:
@@ -100,6 +104,7 @@ class GroupReply(ReplyOf[Group]):
     events: tuple[str, ...]
     image_quota: int | None
     gid: int | None
+    volume_quota: int | None
     created_at: float
 
 

@@ -13,7 +13,7 @@ from cod.flows.nodes import host_keys
 from cod.flows.people.access import RequiredRight
 from cod.flows.scheduler import requests, vclusters
 from cod.flows.vcms import vcms
-from cod.model import AskedTuple, Refused, Result, Right
+from cod.model import AskedTuple, AskedVolume, Refused, Result, Right
 from cod.pool import Tx
 from cod.states import RequestState, VclusterState
 from cod.web.models import (
@@ -31,6 +31,7 @@ from cod.web.models import (
 )
 from cod.web.resources.documents import checked
 from cod.web.resources.nodes import HistoryList, HistoryQuery, Move, NodeReply
+from cod.web.resources.volumes import DeleteAfter, MountPoint
 from cod.web.routes import ANYBODY, Call, Flow, Named, Names, Numbered, Shaped, listed, number, route, see, use
 
 _Shown = tuple[model.VclusterView, list[model.NodeView]]
@@ -42,6 +43,16 @@ class TupleAsk(Body):
     count: int = Field(ge=1, le=100_000)
     attributes: Xml = ""
     template: str = Field(default="", max_length=REVISION)
+
+
+class VolumeAsk(Body):
+    """A volume that a new vcluster mounts."""
+
+    volume: str = Field(min_length=1, max_length=127, description="its name; one of the vcluster's group may be named "
+                        "without it")
+    mount: MountPoint = ""
+    read_only: bool = False
+    delete_after: DeleteAfter = None
 
 
 class VclusterCreate(Body):
@@ -62,6 +73,9 @@ class VclusterCreate(Body):
                                      "site's default, or what the nodes need")
     vcm_inside: bool = Field(default=False, description="its manager runs on its first node, which finds what "
                              "that needs when it is primed")
+    homes: bool | None = Field(default=None, description="its nodes mount home directories from its group's home "
+                               "volume; null: as the site's rules say")
+    volumes: list[VolumeAsk] = Field(default=[], max_length=32, description="volumes that its nodes mount")
 
 
 class VclusterQuery(Paged):
@@ -253,12 +267,13 @@ class RequestList(ListPage[RequestReply]):
 
 def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
     checked(ask.body.attributes, "requires", "attributes")
-    words = ask.body.model_dump(exclude={"also"})
+    words = ask.body.model_dump(exclude={"also", "volumes"})
+    mounts = [AskedVolume(**each.model_dump()) for each in ask.body.volumes]
     inside = words.pop("vcm_inside")
     also = [AskedTuple(each.count, checked(each.attributes, "requires", f"also.{place}.attributes"), each.template)
             for place, each in enumerate(ask.body.also)]
     create: Flow[Result[_Shown]] = partial(
-        vclusters.create, also=also, key=ask.key, site=ask.site, now=ask.now, **words)
+        vclusters.create, also=also, mounts=mounts, key=ask.key, site=ask.site, now=ask.now, **words)
     if not inside:
         return create
     if ask.authority is None or not ask.site.nmp_port:
@@ -282,9 +297,14 @@ def _nodes_wanted(ask: Call[Named, RequestSubmit]) -> Flow[Result[model.RequestV
 
 
 def _creates(ask: Call[Names, VclusterCreate]) -> list[RequiredRight]:
-    """Return members and owners of the group that it shall belong to. Its templates are that group's, or the site's."""
-    return [RequiredRight(Right.MANAGE if ask.body.vcm_inside else Right.USE, "group",
-                          ask.body.group)]  # as to enrol a VCM
+    """Return members and owners of the group that it shall belong to, who work with the volumes that it mounts. Its
+    templates are that group's, or the site's."""
+    group = RequiredRight(Right.MANAGE if ask.body.vcm_inside else Right.USE, "group",
+                          ask.body.group)  # as to enrol a VCM
+    mounted = [RequiredRight(Right.USE if each.delete_after is None else Right.MANAGE, "volume",
+                             each.volume if "/" in each.volume else f"{ask.body.group}/{each.volume}")
+               for each in ask.body.volumes]
+    return [group, *mounted]
 
 
 _IN_FULL: Shaped[_Shown, VclusterInFull] = Shaped(VclusterInFull, lambda found: VclusterInFull(

@@ -1,0 +1,260 @@
+"""`cod volume`: directories on file servers that vclusters mount."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cod.cli.owner import group_option, owner
+from cod.cli.show import SIZE, SPAN, ago, as_json, client, duration, said, shown, size, table, when
+from cod.client import path
+
+name_argument = click.argument("name", metavar="[GROUP/]NAME")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+@click.group()
+def volume() -> None:
+    """Volumes on file servers: create, attach to vclusters, snapshot, delete.
+
+    \b
+    Example:
+      cod volume create data --size 200G --group physics
+      cod volume attach physics/data web --mount /data
+    """
+
+
+def volume_table(values: list[Any]) -> Any:
+    """Return volumes for people."""
+    return table(
+        ("VOLUME", "KIND", "STATE", "SIZE", "HELD TO IT BY", "FILE SERVER", "MOUNTED BY", "REASON"),
+        [(v["name"], v["kind"], _state(v), size(v["size"]), v["enforced"], v["fileserver"],
+          ", ".join(_mounted(one) for one in v["attachments"]), v["reason"]) for v in values])
+
+
+def in_full(value: Any) -> Any:
+    """Return a volume and its snapshots for people."""
+    from rich.console import Group
+
+    parts = [volume_table([value])]
+    if value["snapshots"]:
+        parts += ["", table(("SNAPSHOT", "STATE", "TAKEN"), [(one["name"], one["state"], when(one["created_at"]))
+                                                             for one in value["snapshots"]])]
+    return Group(*parts)
+
+
+def _state(value: Any) -> str:
+    return f"deleted, erased {ago(value['purge_at'])}" if value["state"] == "deleted" else str(value["state"])
+
+
+def _mounted(one: Any) -> str:
+    """'web:/data (read-only, waiting)'."""
+    notes = [*(["read-only"] if one["read_only"] else []), *([one["state"]] if one["state"] != "exported" else []),
+             *([f"deleted {duration(one['delete_after'])} after its end"] if one["delete_after"] else [])]
+    return f"{one['vcluster']}:{one['mount']}" + (f" ({', '.join(notes)})" if notes else "")
+
+
+@volume.command("list")
+@as_json
+@click.pass_context
+def list_(ctx: click.Context, as_json: bool) -> None:
+    """List volumes.
+
+    \b
+    Example:
+      cod volume list
+    """
+    shown(ctx, client(ctx).every("/volumes"), volume_table, as_json)
+
+
+@volume.command()
+@name_argument
+@as_json
+@click.pass_context
+def show(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Show a volume, where it is mounted, and its snapshots.
+
+    \b
+    Example:
+      cod volume show physics/data
+    """
+    shown(ctx, client(ctx).get(path("volumes", name)), in_full, as_json)
+
+
+@volume.command()
+@click.argument("name")
+@click.option("--size", "bytes_", type=SIZE, required=True, help="Bytes that it may hold, such as 200G or 2T.")
+@group_option
+@click.option("--fileserver", default="", help="File server of the site file. [default: the first]")
+@click.option("--from", "source", metavar="VOLUME", default="", help="Begin with the data of this volume.")
+@click.option("--snapshot", default="", help="The snapshot of --from that is copied.")
+@as_json
+@click.pass_context
+def create(
+    ctx: click.Context, /, name: str, bytes_: int, group: str | None, as_json: bool, **asked: Any
+) -> None:
+    """Create a volume. With --from and --snapshot it is a copy of a snapshot, on the same file server.
+
+    \b
+    Example:
+      cod volume create data --size 200G --group physics
+      cod volume create rescued --size 200G --from physics/data --snapshot monday
+    """
+    api = client(ctx)
+    body = {"name": name, "size": bytes_, "group": owner(api, group, "site"), **asked}
+    shown(ctx, api.post("/volumes", body), in_full, as_json)
+
+
+@volume.command()
+@name_argument
+@click.argument("bytes_", metavar="SIZE", type=SIZE)
+@as_json
+@click.pass_context
+def resize(ctx: click.Context, name: str, bytes_: int, as_json: bool) -> None:
+    """Change how much a volume may hold. What it holds stays, even if that is more.
+
+    \b
+    Example:
+      cod volume resize physics/data 400G
+    """
+    shown(ctx, client(ctx).patch(path("volumes", name), {"size": bytes_}), in_full, as_json)
+
+
+@volume.command()
+@name_argument
+@click.argument("vcluster")
+@click.option("--mount", default="", metavar="DIRECTORY", help="Where the nodes mount it. [default: /NAME]")
+@click.option("--read-only", is_flag=True, help="The nodes cannot write to it.")
+@click.option("--delete-after", type=SPAN, help="Delete the volume so long after the vcluster's end, such as 30d. "
+              "[default: keep it]")
+@as_json
+@click.pass_context
+def attach(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
+    """Have the nodes of a virtual cluster (vcluster) mount a volume.
+
+    \b
+    Example:
+      cod volume attach physics/data web --mount /data --read-only
+    """
+    shown(ctx, client(ctx).post(path("volumes", name, "attach"), asked), in_full, as_json)
+
+
+@volume.command()
+@name_argument
+@click.argument("vcluster")
+@as_json
+@click.pass_context
+def detach(ctx: click.Context, name: str, vcluster: str, as_json: bool) -> None:
+    """Withdraw a volume from the nodes of a virtual cluster. Unmount it on the nodes first: programs that have files
+    of it open get errors.
+
+    \b
+    Example:
+      cod volume detach physics/data web
+    """
+    shown(ctx, client(ctx).post(path("volumes", name, "detach"), {"vcluster": vcluster}), in_full, as_json)
+
+
+@volume.command()
+@name_argument
+@click.argument("snapshot")
+@click.option("--delete", "remove", is_flag=True, help="Delete the snapshot.")
+@as_json
+@click.pass_context
+def snapshot(ctx: click.Context, name: str, snapshot: str, remove: bool, as_json: bool) -> None:
+    """Take a snapshot of a volume, where its file server can (Btrfs, ZFS).
+
+    \b
+    Example:
+      cod volume snapshot physics/data monday
+    """
+    api = client(ctx)
+    if remove:
+        value = api.delete(path("volumes", name, "snapshots", snapshot))
+    else:
+        value = api.post(path("volumes", name, "snapshots"), {"snapshot": snapshot})
+    shown(ctx, value, in_full, as_json)
+
+
+@volume.command()
+@name_argument
+@yes_option
+@as_json
+@click.pass_context
+def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
+    """Delete a volume. It is kept for the site's grace, in which `cod volume restore` undoes the deletion.
+
+    \b
+    Example:
+      cod volume delete physics/data
+    """
+    if not yes:
+        click.confirm(f"Delete volume {name} and all its data?", abort=True, err=True)
+    value = client(ctx).delete(path("volumes", name))
+    said(value, f"{name}: deleted; it can be restored until {when(value['purge_at'])}", as_json)
+
+
+@volume.command()
+@name_argument
+@as_json
+@click.pass_context
+def restore(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Undo the deletion of a volume.
+
+    \b
+    Example:
+      cod volume restore physics/data
+    """
+    shown(ctx, client(ctx).post(path("volumes", name, "restore"), {}), in_full, as_json)
+
+
+@volume.command()
+@name_argument
+@yes_option
+@as_json
+@click.pass_context
+def remake(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
+    """Make the directory of a volume anew, empty, where its file server has lost it.
+
+    \b
+    Example:
+      cod volume remake physics/data
+    """
+    if not yes:
+        click.confirm(f"Begin volume {name} anew, empty, if its data is not there?", abort=True, err=True)
+    shown(ctx, client(ctx).post(path("volumes", name, "remake"), {}), in_full, as_json)
+
+
+@volume.command()
+@name_argument
+@yes_option
+@as_json
+@click.pass_context
+def forget(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
+    """Forget a volume whose file server is gone for good and is no longer in the site file (administrators).
+
+    \b
+    Example:
+      cod volume forget physics/data
+    """
+    if not yes:
+        click.confirm(f"Forget volume {name}? Its exports are not withdrawn", abort=True, err=True)
+    value = client(ctx).post(path("volumes", name, "forget"), {})
+    said(value, f"{name}: forgotten", as_json)
+
+
+@volume.command()
+@as_json
+@click.pass_context
+def servers(ctx: click.Context, as_json: bool) -> None:
+    """List the site's file servers (administrators).
+
+    \b
+    Example:
+      cod volume servers
+    """
+    shown(ctx, client(ctx).get("/fileservers")["items"], lambda values: table(
+        ("FILE SERVER", "DRIVER", "ADDRESS", "ROOT", "SQUASH", "VOLUMES", "SIZE", "REASON"),
+        [(v["name"], v["driver"], v["address"], v["root"], v["squash"], str(v["volumes"]), size(v["size"]), v["reason"])
+         for v in values]), as_json)

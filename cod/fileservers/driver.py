@@ -1,0 +1,158 @@
+"""What every file server's driver does: make of a volume what is wanted, and say what is exported.
+
+Both drivers run a script on the file server by `sh`, through the program ssh or, on this very host, directly. The
+program ssh rather than a library: it knows every key, algorithm and configuration that the site's administrators use,
+and its errors are the ones that they know.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ProcessExitedAlready
+from twisted.internet.protocol import ProcessProtocol
+from twisted.python.failure import Failure
+
+from cod.fileservers import script
+from cod.model import FileServer, WantedVolume
+
+CONNECT = 10  # seconds in which a file server has to answer
+OUTPUT = 1 << 20  # bytes kept of what it says
+REFUSED = 10  # exit status of the script: it says why
+SSH_FAILED = 255
+ENVIRONMENT = {"LC_ALL": "C", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
+AS_ROOT = 'if [ "$(id -u)" = 0 ]; then exec sh -s; else exec sudo -n sh -s; fi'
+SSH_SAYS = {  # what ssh says of a connection that did not come about, and what it means
+    "Permission denied": "refuses COD's key: add its public key to the account's authorized_keys",
+    "Host key verification failed": "has another host key than known_hosts says, or one that is not in it",
+    "No such file or directory": "cannot be asked: the file of the key or of the host keys is missing",
+    "UNPROTECTED PRIVATE KEY": "cannot be asked: others can read the file of the key",
+}
+
+
+class FileServerError(Exception):
+    """The change was not, or not certainly, carried out; the sentence is for people."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a file server made of a change.
+
+    enforced  what holds the volume to its size: 'project', 'btrfs', 'zfs' or 'none'
+    goes_on   there is so much to delete that it has to be asked again
+    """
+
+    enforced: str
+    goes_on: bool = False
+
+
+class FileServerDriver(Protocol):
+    """Each method is awaited, raises `FileServerError`, may be cancelled and may be repeated."""
+
+    async def carry_out(self, server: FileServer, wanted: WantedVolume) -> Outcome:
+        """Make of the volume what is wanted."""
+        ...
+
+    async def exports(self, server: FileServer) -> dict[int, int]:
+        """Return the sequence numbers of what is exported, by the exports' numbers; 0 for one that is not as it was
+        carried out."""
+        ...
+
+    async def withdraw(self, server: FileServer, number: int) -> None:
+        """Withdraw an export that belongs to no volume."""
+        ...
+
+
+class ScriptDriver:
+    """Runs scripts on file servers, a child process for each. `ssh` is that program's name."""
+
+    def __init__(self, reactor: Any, ssh: str = "ssh") -> None:
+        self._reactor = reactor
+        self._ssh = ssh
+
+    async def carry_out(self, server: FileServer, wanted: WantedVolume) -> Outcome:
+        """Run `apply`."""
+        said = await self._run(server, script.apply(server, wanted))
+        return Outcome(script.value(said, "enforced") or "none", script.value(said, "goes_on") == "yes")
+
+    async def exports(self, server: FileServer) -> dict[int, int]:
+        """Run `list`."""
+        return script.exported(await self._run(server, script.listing(server)))
+
+    async def withdraw(self, server: FileServer, number: int) -> None:
+        """Run `withdraw_stray`."""
+        await self._run(server, script.withdrawal(server, number))
+
+    async def _run(self, server: FileServer, text: str) -> str:
+        """Return what the script says. Raises `FileServerError`."""
+        command = ["sh", "-s"] if not server.ssh else [self._ssh, *options(server), AS_ROOT]
+        child = Child(text.encode())
+        self._reactor.spawnProcess(child, command[0], command, ENVIRONMENT)
+        status, said, complaint = await child.ended
+        if status != 0:
+            raise trouble(server, status, said, complaint)
+        return said
+
+
+def options(server: FileServer) -> list[str]:
+    """Return ssh's options and the host: nothing is asked of a person, and no host is believed that is not known."""
+    account, _, port = server.ssh.partition(":")
+    user, _, host = account.partition("@")
+    settings = {"BatchMode": "yes", "ConnectTimeout": str(CONNECT), "ConnectionAttempts": "1",
+                "ServerAliveInterval": "5", "ServerAliveCountMax": "3", "StrictHostKeyChecking": "yes",
+                "UserKnownHostsFile": server.known_hosts or "/dev/null", "GlobalKnownHostsFile": "/dev/null",
+                "IdentitiesOnly": "yes", "ForwardAgent": "no", "LogLevel": "ERROR"}
+    return ["-F", "none", "-T", "-p", port or "22", "-l", user, *(["-i", server.ssh_key] if server.ssh_key else []),
+            *(word for name, text in settings.items() for word in ("-o", f"{name}={text}")), "--", host]
+
+
+def trouble(server: FileServer, status: int | None, said: str, complaint: str) -> FileServerError:
+    """Return the error for a script that did not end well, in a sentence."""
+    told = script.value(said, "error")
+    if told:
+        return FileServerError(f"file server {server.name}: {told}"[:500])
+    if status is None:
+        return FileServerError(f"file server {server.name} did not answer in time")
+    last = (complaint.strip().splitlines() or ["no reason given"])[-1]
+    if status == SSH_FAILED and server.ssh:
+        meaning = next((text for words, text in SSH_SAYS.items() if words in complaint), f"does not answer: {last}")
+        return FileServerError(f"file server {server.name} {meaning}"[:500])
+    return FileServerError(f"file server {server.name}: the change failed: {last}"[:500])
+
+
+class Child(ProcessProtocol):
+    """A running shell that reads `text`: `ended` fires with (exit status, standard output, standard error); cancelled,
+    it is killed."""
+
+    transport: Any
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._said, self._complaint = bytearray(), bytearray()
+        self.ended: Deferred[tuple[int | None, str, str]] = Deferred(self._kill)
+
+    def connectionMade(self) -> None:
+        self.transport.write(self._text)
+        self.transport.closeStdin()
+
+    def outReceived(self, data: bytes) -> None:
+        self._said += data[: OUTPUT - len(self._said)]
+
+    def errReceived(self, data: bytes) -> None:
+        self._complaint += data[: OUTPUT - len(self._complaint)]
+
+    def processEnded(self, reason: Failure | None = None) -> None:
+        ended, status = self.ended, getattr(getattr(reason, "value", None), "exitCode", None)
+        if not ended.called:
+            ended.callback((status, self._said.decode(errors="replace"), self._complaint.decode(errors="replace")))
+
+    def _kill(self, _ended: object) -> None:
+        with suppress(ProcessExitedAlready):
+            self.transport.signalProcess("KILL")

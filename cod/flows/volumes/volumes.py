@@ -1,0 +1,196 @@
+"""What owners do with their volumes: create, attach, resize, take snapshots, delete, restore.
+
+Each changes rows and returns the volume as people see it; the file server follows (`flows.volumes.exports`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cod.core import volumes as core
+from cod.model import AskedVolume, FileServer, Refused, Site, Volume, VolumeView
+from cod.policy import volumes as policy
+from cod.policy.people import names
+from cod.states import VclusterState
+from cod.store import volumes
+from cod.store.engine import Tx
+from cod.store.people import groups
+from cod.store.scheduler import vclusters
+
+LAST = (VclusterState.RELEASING, VclusterState.ENDED)
+
+
+def every(tx: Tx, *, now: float, groups: frozenset[int] | None = None) -> list[VolumeView]:
+    """Return volumes by name; those of `groups` only (None: all)."""
+    rows = volumes.every(tx, groups)
+    attached = volumes.attachments(tx, [volume.id for volume, _ in rows])
+    return [VolumeView(volume, group, policy.state(volume, now),
+                       [one for one in attached if one.volume_id == volume.id]) for volume, group in rows]
+
+
+def show(tx: Tx, *, name: str, now: float) -> VolumeView:
+    """Return the volume with its attachments and snapshots. Raises `Refused`."""
+    volume = volumes.named(tx, name)
+    return VolumeView(volume, groups.get(tx, volume.group_id).name, policy.state(volume, now),
+                      volumes.attachments(tx, [volume.id]), volumes.snapshots(tx, [volume.id]))
+
+
+def create(
+    tx: Tx, *, name: str, size: int, group: str, fileserver: str = "", source: str = "", snapshot: str = "", site: Site,
+    now: float,
+) -> VolumeView:
+    """Return a new volume of `group`. Raises `Refused`.
+
+    name        bare or in full
+    fileserver  of the site file; '': the first, or that of the source
+    source      full name of a volume whose data it begins with; `snapshot`: as that snapshot has it
+    """
+    owner = groups.named(tx, group, "group")
+    full = names.full(owner.name, name, thing="a volume")
+    if not source:
+        made = core.create(tx, owner, full, size, server=_server(site, fileserver), site=site, now=now)
+        return show(tx, name=made.name, now=now)
+    origin = volumes.named(tx, source, lock=True)
+    taken = [one.name for one in volumes.snapshots(tx, [origin.id]) if one.made_at is not None and not one.leaving]
+    if snapshot not in taken:
+        raise Refused("not_found", f"volume {source} has no snapshot {snapshot!r} to copy: take one first", "snapshot")
+    if fileserver not in ("", origin.fileserver):
+        raise Refused("conflict", f"a copy of {source} is made on its own file server, {origin.fileserver}",
+                      "fileserver")
+    if size < origin.size:
+        raise Refused("invalid", f"a copy of {source} has {origin.size} bytes at least", "size")
+    made = core.create(tx, owner, full, size, server=_server(site, origin.fileserver), site=site, now=now,
+                       source=_source(origin, snapshot))
+    return show(tx, name=made.name, now=now)
+
+
+def attach(
+    tx: Tx, *, name: str, vcluster: str, mount: str = "", read_only: bool = False, delete_after: float | None = None,
+    site: Site, now: float,
+) -> VolumeView:
+    """Have the nodes of a vcluster mount the volume, as in `model.AskedVolume`. Raises `Refused`."""
+    holder = vclusters.by_name(tx, vcluster, lock=True)
+    if holder is None or holder.state in LAST:
+        raise Refused("not_found", f"there is no vcluster {vcluster!r}, or it is ending", "vcluster")
+    volume = volumes.named(tx, name, lock=True)
+    core.attach(tx, volume, holder, AskedVolume(name, mount, read_only, delete_after), site, now)
+    return show(tx, name=name, now=now)
+
+
+def detach(tx: Tx, *, name: str, vcluster: str, now: float) -> VolumeView:
+    """Have the volume withdrawn from the nodes of a vcluster. Raises `Refused`."""
+    volume = volumes.named(tx, name, lock=True)
+    own = [one for one in volumes.attachments(tx, [volume.id]) if one.vcluster == vcluster]
+    if not own:
+        raise Refused("conflict", f"volume {name} is not attached to vcluster {vcluster}", "vcluster")
+    if not own[-1].leaving:
+        core.detach(tx, volume, own[-1].id, now)
+    return show(tx, name=name, now=now)
+
+
+def resize(tx: Tx, *, name: str, size: int, site: Site, now: float) -> VolumeView:
+    """Let the volume hold `size` bytes. One that holds more already takes no more data. Raises `Refused`."""
+    volume = _kept(tx, name)
+    policy.check_size(size)
+    taken, own = volumes.taken(tx, volume.group_id)
+    group = groups.get(tx, volume.group_id)
+    if size > volume.size:
+        policy.check_quota(site.volumes.quota if own is None else own, taken - volume.size, size, group.name)
+    core.changed(tx, volume, now, size=size)
+    return show(tx, name=name, now=now)
+
+
+def take_snapshot(tx: Tx, *, name: str, snapshot: str, now: float) -> VolumeView:
+    """Have a snapshot made. Raises `Refused`."""
+    volume = _kept(tx, name)
+    names.full("", snapshot, "snapshot", thing="a snapshot")
+    if any(one.name == snapshot for one in volumes.snapshots(tx, [volume.id])):
+        raise Refused("conflict", f"volume {name} has a snapshot {snapshot!r} already", "snapshot")
+    if volume.enforced in ("none", "project"):
+        raise Refused("conflict", f"file server {volume.fileserver} cannot take snapshots: its volumes are on a file "
+                      "system without them. Snapshots need Btrfs or ZFS", "name")
+    volumes.add_snapshot(tx, volume_id=volume.id, name=snapshot, sequence=core.changed(tx, volume, now), created_at=now)
+    return show(tx, name=name, now=now)
+
+
+def delete_snapshot(tx: Tx, *, name: str, snapshot: str, now: float) -> VolumeView:
+    """Have a snapshot deleted, at once. Raises `Refused`."""
+    volume = volumes.named(tx, name, lock=True)
+    found = next((one for one in volumes.snapshots(tx, [volume.id]) if one.name == snapshot), None)
+    if found is None:
+        raise Refused("not_found", f"volume {name} has no snapshot {snapshot!r}", "snapshot")
+    copy = volumes.waits_for(tx, _source(volume, snapshot))
+    if copy is not None:
+        raise Refused("conflict", f"volume {copy} is being copied from snapshot {snapshot}", "snapshot")
+    volumes.drop_snapshot(tx, found.id, core.changed(tx, volume, now))
+    return show(tx, name=name, now=now)
+
+
+def delete(tx: Tx, *, name: str, actor: str, site: Site, now: float) -> VolumeView:
+    """Delete the volume: its data is kept for the site's grace, in which `restore` undoes it. Deleting it again changes
+    nothing. Raises `Refused`."""
+    volume = volumes.named(tx, name, lock=True)
+    attached = [one.vcluster for one in volumes.attachments(tx, [volume.id]) if not one.leaving]
+    if attached:
+        raise Refused("conflict", f"volume {name} is attached to {', '.join(attached)}: detach it first", "name")
+    if volume.deleted_at is None:
+        core.mark_deleted(tx, volume, now + site.volumes.grace, now, f"{actor} deleted it")
+    return show(tx, name=name, now=now)
+
+
+def restore(tx: Tx, *, name: str, now: float) -> VolumeView:
+    """Undo the deletion of a volume that is still kept. Raises `Refused`."""
+    volume = volumes.named(tx, name, lock=True)
+    if volume.purge_at is None:
+        raise Refused("conflict", f"volume {name} is not deleted", "name")
+    if volume.purge_at <= now:
+        raise Refused("conflict", f"the data of volume {name} is being erased", "name")
+    volumes.change(tx, volume.id, deleted_at=None, purge_at=None)
+    return show(tx, name=name, now=now)
+
+
+def remake(tx: Tx, *, name: str, now: float) -> VolumeView:
+    """Let the volume's directory be made anew, empty, where the file server has lost it. Raises `Refused`."""
+    core.changed(tx, _kept(tx, name), now, made_at=None, enforced="")
+    return show(tx, name=name, now=now)
+
+
+def forget(tx: Tx, *, name: str, site: Site) -> VolumeView:
+    """Remove the volume from the database alone, because its file server is gone for good. Raises `Refused` while the
+    site file names that server: its exports could still be reached."""
+    volume = volumes.named(tx, name, lock=True)
+    if any(one.name == volume.fileserver for one in site.fileservers):
+        raise Refused("conflict", f"file server {volume.fileserver} is in the site file: delete the volume instead, or "
+                      "take the file server out of the site file first", "name")
+    view = VolumeView(volume, groups.get(tx, volume.group_id).name, "erasing")
+    volumes.remove(tx, volume.id)
+    return view
+
+
+def _kept(tx: Tx, name: str) -> Volume:
+    volume = volumes.named(tx, name, lock=True)
+    if volume.deleted_at is not None:
+        raise Refused("conflict", f"volume {name} is deleted: restore it first", "name")
+    return volume
+
+
+def _source(volume: Volume, snapshot: str) -> str:
+    """Return what a copy is made from, as `WantedVolume.source` names it."""
+    return f"{volume.id}/{snapshot}"
+
+
+def _server(site: Site, name: str) -> FileServer:
+    if not site.fileservers:
+        raise Refused("conflict", "this site has no file server: an administrator adds a [[fileserver]] to the site "
+                      "file", "fileserver")
+    for server in site.fileservers:
+        if name in ("", server.name):
+            return server
+    known = ", ".join(one.name for one in site.fileservers)
+    raise Refused("not_found", f"there is no file server {name!r}; the site has {known}", "fileserver")
+
+
+def servers(tx: Tx, *, site: Site) -> list[tuple[FileServer, list[Volume]]]:
+    """Return the site's file servers with their volumes, without where and how COD signs in."""
+    return [(replace(one, ssh="", ssh_key=None, known_hosts=None), list(volumes.of_server(tx, one.name).values()))
+            for one in site.fileservers]

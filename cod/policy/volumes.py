@@ -1,0 +1,84 @@
+"""Decisions about volumes: where they may be mounted, which addresses may reach them, when to try again. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from ipaddress import IPv4Address, summarize_address_range
+
+from cod.model import AddressRange, ExportClient, Refused, Volume
+
+SMALLEST = 2**20  # bytes
+FIRST_PAUSE = 2.0  # seconds after the first failure, twice as long after each further one
+LONGEST_PAUSE = 300.0  # an export has to come down, however long its file server is away: nothing is given up for good
+TELL = 5  # failures after which people are told: about a minute
+_MOUNT = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9._-]{0,62}){1,4}")
+_SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "net", "proc", "root", "run", "sbin", "sys", "tmp",
+           "usr", "var")
+_MAY_HOLD = {"var", "usr"}  # of those, what is deeper than this may be mounted: /var/scratch, /usr/local
+
+
+def check_mount(mount: str) -> None:
+    """Raise `Refused` unless nodes can mount a volume there without losing their system."""
+    first, _, rest = mount.removeprefix("/").partition("/")
+    if not _MOUNT.fullmatch(mount) or ".." in mount:
+        raise Refused("invalid", f"{mount!r} is no mount point: an absolute path such as /data, of letters, digits, "
+                      "'.', '_' and '-', at most four names deep", "mount")
+    if first in _SYSTEM and not (first in _MAY_HOLD and rest):
+        raise Refused("invalid", f"{mount} belongs to the nodes' operating system: choose another mount point, such "
+                      "as /data", "mount")
+
+
+def check_apart(mount: str, others: Iterable[str]) -> None:
+    """Raise `Refused` where `mount` is, is in or holds one of the vcluster's other mount points."""
+    for other in others:
+        if mount == other or mount.startswith(f"{other}/") or other.startswith(f"{mount}/"):
+            raise Refused("conflict", f"the vcluster mounts another volume at {other}: choose a mount point apart "
+                          "from it", "mount")
+
+
+def check_size(size: int) -> None:
+    """Raise `Refused` for a volume that is too small for a file system's bookkeeping."""
+    if size < SMALLEST:
+        raise Refused("invalid", f"a volume has {SMALLEST} bytes at least", "size")
+
+
+def check_quota(quota: int | None, taken: int, size: int, group: str) -> None:
+    """Raise `Refused` unless `size` bytes more fit into the group's `quota` (None: no limit)."""
+    if quota is not None and taken + size > quota:
+        raise Refused("quota", f"{size} bytes are too much for group {group}: its volumes may have {quota} bytes and "
+                      f"have {taken}; delete some, or ask for a larger quota. A deleted volume counts until it is "
+                      "erased", "size")
+
+
+def clients(blocks: Iterable[tuple[AddressRange, bool]]) -> tuple[ExportClient, ...]:
+    """Return the networks that cover exactly the addresses of `blocks`: (block, whether for reading only)."""
+    return tuple(ExportClient(str(network), read_only) for block, read_only in blocks
+                 for network in summarize_address_range(IPv4Address(block.first), IPv4Address(block.last)))
+
+
+def directory(root: str, volume_id: int, name: str) -> str:
+    """Return the path of a new volume: the number tells it from earlier volumes of the same name."""
+    return f"{root.rstrip('/')}/{name.replace('/', '.')}-{volume_id}"
+
+
+def next_sequence(volume: Volume, now: float) -> int:
+    """Return the sequence number of a change. Numbers follow the clock: those of a database that was restored from a
+    backup are still newer than what a file server has seen."""
+    return max(volume.sequence + 1, int(now))
+
+
+def retry_after(attempts: int) -> float:
+    """Return seconds to wait after the failed attempt number `attempts`."""
+    return min(FIRST_PAUSE * 2.0 ** min(attempts - 1, 10), LONGEST_PAUSE)
+
+
+def state(volume: Volume, now: float) -> str:
+    """Return the volume's state, as people see it."""
+    if volume.purge_at is not None:
+        return "erasing" if volume.purge_at <= now else "deleted"
+    if volume.reason:
+        return "trouble"
+    if volume.made_at is None:
+        return "making"
+    return "changing" if volume.applied < volume.sequence else "ready"

@@ -1,0 +1,229 @@
+"""Volumes, the vclusters that mount them, and their snapshots.
+
+A claim of a change is the pair (`claimed_by`, `attempts`), as that of a power wish: a server that comes back after its
+claim was taken over cannot write over what the other did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, delete, func, insert, or_, select, update
+
+from cod.model import AddressBlock, Attachment, Refused, Snapshot, Volume
+from cod.store import tables as t
+from cod.store.engine import Tx, new_id
+from cod.store.people.access import theirs
+
+_v, _a, _s = t.volumes.c, t.volume_attachments.c, t.volume_snapshots.c
+_COLUMNS = [_v[f.name] for f in fields(Volume)]
+_ATTACHED = [*(_a[f.name] for f in fields(Attachment) if f.name != "vcluster"), t.vclusters.c.name]
+_SNAPSHOT = [_s[f.name] for f in fields(Snapshot)]
+FIRST_EXPORT = 1000  # numbers below are left to exports that are made by hand
+LAST_EXPORT = 65_000  # NFS-Ganesha has 16 bits for them
+
+
+def _volumes(tx: Tx, query: Select[Any]) -> list[Volume]:
+    return [Volume(*row) for row in tx.execute(query)]
+
+
+def get(tx: Tx, volume_id: int, *, lock: bool = False) -> Volume | None:
+    """Return the volume with that id; locked until the transaction ends, if `lock`."""
+    query = select(*_COLUMNS).where(_v.id == volume_id)
+    return next(iter(_volumes(tx, query.with_for_update() if lock else query)), None)
+
+
+def named(tx: Tx, name: str, *, lock: bool = False) -> Volume:
+    """Return the volume with that full name. Raises `Refused`."""
+    query = select(*_COLUMNS).where(_v.name == name)
+    for volume in _volumes(tx, query.with_for_update() if lock else query):
+        return volume
+    raise Refused("not_found", f"there is no volume {name!r}", "name")
+
+
+def is_there(tx: Tx, name: str) -> bool:
+    """Return whether a volume has that full name, deleted or not."""
+    return tx.scalar(select(_v.id).where(_v.name == name)) is not None
+
+
+def every(tx: Tx, groups: frozenset[int] | None = None) -> list[tuple[Volume, str]]:
+    """Return volumes by name, with their groups' names; those of `groups` only (None: all)."""
+    query = select(*_COLUMNS, t.groups.c.name).join(t.groups, t.groups.c.id == _v.group_id)
+    rows = tx.execute(query.where(*theirs(_v.group_id, groups)).order_by(_v.name))
+    return [(Volume(*row[:-1]), row[-1]) for row in rows]
+
+
+def homes(tx: Tx, group_id: int) -> list[Volume]:
+    """Return the home volumes of a group, at most one of which is not deleted."""
+    return _volumes(tx, select(*_COLUMNS).where(_v.group_id == group_id, _v.kind == "home", _v.deleted_at.is_(None)))
+
+
+def taken(tx: Tx, group_id: int) -> tuple[int, int | None]:
+    """(bytes of a group's volumes, the group's own quota of them or None); the group's row is locked."""
+    own = tx.scalar(select(t.groups.c.volume_quota).where(t.groups.c.id == group_id).with_for_update())
+    return int(tx.scalar(select(func.sum(_v.size)).where(_v.group_id == group_id)) or 0), own
+
+
+def free_export(tx: Tx, fileserver: str) -> int:
+    """Return a number for a new export of the file server: the one after the highest, as long as there is one.
+    Raises `Refused`."""
+    used = set(tx.scalars(select(_v.export_id).where(_v.fileserver == fileserver)))
+    after = max(used, default=FIRST_EXPORT - 1) + 1
+    if after <= LAST_EXPORT:
+        return after
+    for number in range(FIRST_EXPORT, LAST_EXPORT + 1):
+        if number not in used:
+            return number
+    raise Refused("conflict", f"file server {fileserver} has as many exports as it can number", "fileserver")
+
+
+def add(tx: Tx, **columns: Any) -> Volume:
+    """Return a new volume. The name is unique; the caller looks first, the database has the last word."""
+    made = get(tx, new_id(tx.execute(insert(t.volumes).values(**columns))))
+    assert made is not None
+    return made
+
+
+def change(tx: Tx, volume_id: int, **columns: Any) -> None:
+    """Set columns."""
+    tx.execute(update(t.volumes).where(_v.id == volume_id).values(**columns))
+
+
+def remove(tx: Tx, volume_id: int) -> None:
+    """Delete the row, and those of its attachments and snapshots."""
+    tx.execute(delete(t.volume_attachments).where(_a.volume_id == volume_id))
+    tx.execute(delete(t.volume_snapshots).where(_s.volume_id == volume_id))
+    tx.execute(delete(t.volumes).where(_v.id == volume_id))
+
+
+# ---------------------------------------------------------------- attachments
+
+
+def _attachments(tx: Tx, *conditions: ColumnElement[bool]) -> list[Attachment]:
+    query = select(*_ATTACHED).join(t.vclusters, t.vclusters.c.id == _a.vcluster_id).where(*conditions).order_by(_a.id)
+    return [Attachment(*row) for row in tx.execute(query)]
+
+
+def attachments(tx: Tx, volumes: Collection[int]) -> list[Attachment]:
+    """Return the attachments of those volumes, by id, those that are leaving among them."""
+    return _attachments(tx, _a.volume_id.in_(volumes))
+
+
+def attached_to(tx: Tx, vcluster_id: int) -> list[Attachment]:
+    """Return what the vcluster mounts, or mounted and is still exported to it, by id."""
+    return _attachments(tx, _a.vcluster_id == vcluster_id)
+
+
+def attach(tx: Tx, **columns: Any) -> None:
+    """A new attachment; `columns` as in the table. The unique pair settles a race."""
+    tx.execute(insert(t.volume_attachments).values(**columns))
+
+
+def change_attachment(tx: Tx, attachment_id: int, **columns: Any) -> None:
+    """Set columns."""
+    tx.execute(update(t.volume_attachments).where(_a.id == attachment_id).values(**columns))
+
+
+def exported(tx: Tx, vcluster_id: int) -> list[tuple[Volume, Attachment]]:
+    """Return what the vcluster's nodes can mount now, by mount point: their file servers have carried it out."""
+    query = (select(*_COLUMNS, *_ATTACHED).select_from(t.volume_attachments)
+             .join(t.volumes, _v.id == _a.volume_id).join(t.vclusters, t.vclusters.c.id == _a.vcluster_id)
+             .where(_a.vcluster_id == vcluster_id, _a.leaving.is_(False), _v.applied >= _a.sequence,
+                    _v.made_at.is_not(None)).order_by(_a.mount))
+    split = len(_COLUMNS)
+    return [(Volume(*row[:split]), Attachment(*row[split:])) for row in tx.execute(query)]
+
+
+def clients(tx: Tx, volume_id: int) -> list[tuple[AddressBlock, bool]]:
+    """Return the blocks of addresses that a volume is to be exported to, in order, and whether for reading only."""
+    b = t.vcluster_blocks.c
+    query = (select(b.first_address, b.last_address, b.subnet, _a.read_only)
+             .join(t.vcluster_blocks, b.vcluster_id == _a.vcluster_id)
+             .where(_a.volume_id == volume_id, _a.leaving.is_(False)).order_by(b.first_address))
+    return [(AddressBlock(*row[:-1]), row[-1]) for row in tx.execute(query)]
+
+
+def forget_left(tx: Tx, volume_id: int, sequence: int) -> int:
+    """Delete attachments whose export has been withdrawn by the change `sequence`; return how many."""
+    left = (_a.volume_id == volume_id, _a.leaving.is_(True), _a.sequence <= sequence)
+    return tx.execute(delete(t.volume_attachments).where(*left)).rowcount
+
+
+# ---------------------------------------------------------------- snapshots
+
+
+def snapshots(tx: Tx, volumes: Collection[int]) -> list[Snapshot]:
+    """Return the snapshots of those volumes, the oldest first."""
+    query = select(*_SNAPSHOT).where(_s.volume_id.in_(volumes)).order_by(_s.created_at, _s.id)
+    return [Snapshot(*row) for row in tx.execute(query)]
+
+
+def add_snapshot(tx: Tx, **columns: Any) -> None:
+    """A new snapshot; `columns` as in the table."""
+    tx.execute(insert(t.volume_snapshots).values(**columns))
+
+
+def drop_snapshot(tx: Tx, snapshot_id: int, sequence: int) -> None:
+    """Have the snapshot deleted by the change `sequence`."""
+    tx.execute(update(t.volume_snapshots).where(_s.id == snapshot_id).values(leaving=True, sequence=sequence))
+
+
+def settle_snapshots(tx: Tx, volume_id: int, sequence: int, now: float) -> None:
+    """Record that the change `sequence` has made and deleted snapshots."""
+    done = (_s.volume_id == volume_id, _s.sequence <= sequence)
+    tx.execute(delete(t.volume_snapshots).where(*done, _s.leaving.is_(True)))
+    tx.execute(update(t.volume_snapshots).where(*done, _s.made_at.is_(None)).values(made_at=now))
+
+
+def waits_for(tx: Tx, source: str) -> str | None:
+    """Return a volume that is yet to be copied from `source`; None: there is none."""
+    return tx.scalar(select(_v.name).where(_v.source == source, _v.made_at.is_(None)).limit(1))
+
+
+# ---------------------------------------------------------------- carrying out
+
+
+def due(tx: Tx, now: float, limit: int, fileservers: Collection[str]) -> list[Volume]:
+    """Return volumes of those file servers that may be carried out now, the longest due first."""
+    open_ = or_(_v.sequence > _v.applied, _v.purge_at <= now)
+    free = or_(_v.claim_expires.is_(None), _v.claim_expires <= now)
+    return _volumes(tx, select(*_COLUMNS).where(open_, free, _v.next_at <= now, _v.fileserver.in_(fileservers))
+                    .order_by(_v.next_at, _v.id).limit(limit))
+
+
+def orphaned(tx: Tx, fileservers: Collection[str]) -> list[Volume]:
+    """Return volumes with an open change whose file server is none of those, and of which that is not said yet."""
+    return _volumes(tx, select(*_COLUMNS).where(_v.sequence > _v.applied, _v.reason == "",
+                                                _v.fileserver.not_in(fileservers)))
+
+
+def claim(tx: Tx, volume: Volume, server: str, now: float, until: float) -> Volume | None:
+    """Take the volume's newest change, and one attempt of it, until `until`; None: somebody else was quicker."""
+    free = or_(_v.claim_expires.is_(None), _v.claim_expires <= now)
+    won = tx.execute(update(t.volumes).where(_v.id == volume.id, _v.attempts == volume.attempts, free)
+                     .values(claimed_by=server, claim_expires=until, attempts=volume.attempts + 1))
+    return get(tx, volume.id) if won.rowcount == 1 else None
+
+
+def shorten(tx: Tx, server: str, until: float) -> None:
+    """End claims of `server` that last longer at `until`."""
+    tx.execute(update(t.volumes).where(_v.claimed_by == server, _v.claim_expires > until).values(claim_expires=until))
+
+
+def holds(tx: Tx, volume_id: int, server: str, attempts: int) -> Volume | None:
+    """Return the volume, locked, if that claim on it is still valid."""
+    volume = get(tx, volume_id, lock=True)
+    valid = volume is not None and volume.claimed_by == server and volume.attempts == attempts
+    return volume if valid else None
+
+
+def of_server(tx: Tx, fileserver: str) -> Mapping[int, Volume]:
+    """Return the file server's volumes, by the numbers of their exports."""
+    return {one.export_id: one for one in _volumes(tx, select(*_COLUMNS).where(_v.fileserver == fileserver))}
+
+
+def repeat(tx: Tx, volume_ids: Sequence[int], now: float) -> None:
+    """Have what those volumes are to be carried out once more: their file server has lost it."""
+    tx.execute(update(t.volumes).where(_v.id.in_(volume_ids)).values(applied=0, next_at=now))

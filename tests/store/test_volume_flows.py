@@ -1,0 +1,351 @@
+"""Volumes in the database: what owners may do, what file servers are to carry out, and when addresses are given on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import IPv4Network
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from cod.core import address_blocks
+from cod.core import leases as core_leases
+from cod.flows.people import groups as group_flows
+from cod.flows.scheduler import vclusters as vcluster_flows
+from cod.flows.volumes import exports
+from cod.flows.volumes import volumes as flows
+from cod.model import AddressRange, AskedVolume, FileServer, Refused, Site, VolumeRules, VolumeTask
+from cod.policy import volumes as policy
+from cod.store import tables as t
+from cod.store import volumes as store
+from cod.store.engine import Tx
+from cod.store.scheduler import address_blocks as blocks
+from cod.store.scheduler import vclusters
+from tests.store.manager_world import arrive, furnish, run_pass
+
+GIB = 2**30
+DAY = 86400.0
+LEASE = 75.0
+
+
+@pytest.fixture
+def site(site: Site) -> Site:
+    """A site with two file servers."""
+    servers = tuple(FileServer(name, "ganesha", f"10.77.0.{n}", "/srv/cod") for n, name in enumerate(("nas", "old"), 5))
+    return replace(site, fileservers=servers, volumes=VolumeRules(quota=1000 * GIB, homes=False))
+
+
+def create(tx: Tx, site: Site, name: str = "data", size: int = 10 * GIB, **rest: Any) -> Any:
+    return flows.create(tx, name=name, size=size, group="site", site=site, now=rest.pop("now", 1.0), **rest).volume
+
+
+def cluster(tx: Tx, site: Site, name: str = "web", **rest: Any) -> Any:
+    return vcluster_flows.create(tx, name=name, size=1, template="debian", group="site", site=site, now=1.0,
+                                 **rest).value[0].vcluster
+
+
+def claim(tx: Tx, site: Site, now: float, server: str = "s1", room: int = 10) -> list[VolumeTask]:
+    return exports.claim(tx, server, dict.fromkeys(("nas", "old"), room), site, now, LEASE)
+
+
+def settle(tx: Tx, site: Site, now: float, enforced: str = "btrfs") -> list[VolumeTask]:
+    """Have the file servers carry out all that is due."""
+    tasks = claim(tx, site, now)
+    for task in tasks:
+        assert exports.succeeded(tx, task, enforced, now).value
+    return tasks
+
+
+def state(tx: Tx, name: str = "site/data", now: float = 5.0) -> str:
+    return flows.show(tx, name=name, now=now).state
+
+
+def told(tx: Tx) -> list[str]:
+    return list(tx.scalars(select(t.notices.c.kind).where(t.notices.c.kind.like("volume%")).order_by(t.notices.c.id)))
+
+
+def test_a_volume_is_made_and_attached_and_exported_to_the_block_alone(tx: Tx, site: Site) -> None:
+    furnish(tx, 1)
+    assert create(tx, site).path.startswith("/srv/cod/site.data-")
+    (task,) = settle(tx, site, 2.0)
+    assert (task.wanted.may_make, task.wanted.clients, state(tx)) == (True, (), "ready")
+    web = cluster(tx, site)
+    flows.attach(tx, name="site/data", vcluster="web", mount="/scratch", read_only=True, site=site, now=3.0)
+    assert store.exported(tx, web.id) == [], "not before the file server has it"
+    (task,) = settle(tx, site, 4.0)
+    assert not task.wanted.may_make
+    assert [(one.network, one.read_only) for one in task.wanted.clients] == [("10.77.128.0/26", True)]
+    [(volume, attachment)] = store.exported(tx, web.id)
+    assert (volume.name, attachment.mount) == ("site/data", "/scratch")
+
+
+def test_addresses_are_not_given_on_before_the_export_is_withdrawn(tx: Tx, site: Site) -> None:
+    furnish(tx, 1)
+    create(tx, site)
+    web = cluster(tx, site, mounts=[AskedVolume("data")])
+    settle(tx, site, 2.0)
+    run_pass(tx, site, 3.0)
+    arrive(tx, 4.0)
+    before = blocks.of(tx, web.id)
+    assert before
+    vcluster_flows.delete(tx, name="web", site=site, now=5.0, actor="user:ann")
+    tx.execute(t.nodes.update().values(vcluster_id=None, released=0, state="inactive"))
+    run_pass(tx, site, 6.0)
+    waiting = vclusters.get(tx, web.id)
+    assert waiting is not None
+    assert (waiting.state, blocks.of(tx, web.id)) == ("releasing", before), "the file server is away"
+    with pytest.raises(RuntimeError, match="exported to its addresses"):
+        vclusters.end(tx, waiting, 6.5)
+    (task,) = claim(tx, site, 7.0)
+    assert task.wanted.clients == ()
+    assert exports.succeeded(tx, task, "btrfs", 8.0).effects, "the manager is woken"
+    run_pass(tx, site, 9.0)
+    ended = vclusters.get(tx, web.id)
+    assert ended is not None
+    assert (ended.state, blocks.of(tx, web.id)) == ("ended", [])
+    assert state(tx) == "ready", "the data stays"
+
+
+def test_a_vcluster_that_never_got_nodes_waits_for_its_exports_too(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    create(tx, site)
+    web = cluster(tx, site, mounts=[AskedVolume("data", "/d")])
+    settle(tx, site, 2.0)
+    vcluster_flows.delete(tx, name="web", site=site, now=3.0, actor="user:ann")
+    assert vclusters.get(tx, web.id).state == "releasing"  # type: ignore[union-attr]
+    settle(tx, site, 4.0)
+    run_pass(tx, site, 5.0)
+    assert vclusters.get(tx, web.id).state == "ended"  # type: ignore[union-attr]
+
+
+def test_the_end_of_a_lease_withdraws_exports(tx: Tx, site: Site) -> None:
+    furnish(tx, 1)
+    create(tx, site)
+    web = cluster(tx, site, mounts=[AskedVolume("data")])
+    settle(tx, site, 2.0)
+    run_pass(tx, site, 3.0)
+    arrive(tx, 4.0)
+    tx.execute(t.vclusters.update().values(expires_at=5.0, drain_until=6.0))
+    assert core_leases.expire(tx, web.id, now=7.0, actor="manager", policy=site.policy) is not None
+    (task,) = claim(tx, site, 8.0)
+    assert task.wanted.clients == ()
+
+
+def test_a_volume_that_ends_with_its_vcluster_is_kept_and_told_of(tx: Tx, site: Site) -> None:
+    furnish(tx, 1)
+    create(tx, site)
+    with pytest.raises(Refused, match="kept for 7 days"):
+        cluster(tx, site, mounts=[AskedVolume("data", delete_after=DAY)])
+    for name in ("web", "web2"):
+        if vclusters.by_name(tx, name) is None:
+            cluster(tx, site, name)
+        flows.attach(tx, name="site/data", vcluster=name, delete_after=30 * DAY, site=site, now=1.0)
+    settle(tx, site, 2.0)
+    for name, kept in (("web", "changing"), ("web2", "deleted")):
+        vcluster_flows.delete(tx, name=name, site=site, now=3.0, actor="user:ann")
+        assert state(tx) == kept, "while another vcluster mounts it, it stays"
+    view = flows.show(tx, name="site/data", now=4.0)
+    assert (view.volume.purge_at, told(tx)) == (3.0 + 30 * DAY, ["volume-deleted"])
+    flows.restore(tx, name="site/data", now=5.0)
+    settle(tx, site, 6.0)
+    assert state(tx) == "ready"
+
+
+def test_deletion_can_be_undone_until_its_time_is_over(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    create(tx, site)
+    settle(tx, site, 2.0)
+    flows.delete(tx, name="site/data", actor="user:ann", site=site, now=3.0)
+    again = flows.delete(tx, name="site/data", actor="user:ann", site=site, now=4.0)
+    assert (again.state, again.volume.purge_at) == ("deleted", 3.0 + 7 * DAY)
+    assert claim(tx, site, 3.0 + 7 * DAY - 1) == []
+    with pytest.raises(Refused, match="kept for a while"):
+        create(tx, site)
+    flows.restore(tx, name="site/data", now=5.0)
+    flows.delete(tx, name="site/data", actor="user:ann", site=site, now=6.0)
+    over = 6.0 + 7 * DAY
+    with pytest.raises(Refused, match="is being erased"):
+        flows.restore(tx, name="site/data", now=over)
+    (task,) = settle(tx, site, over)
+    assert task.wanted.erase
+    assert flows.every(tx, now=over) == []
+    assert told(tx)[-1] == "volume-erased"
+
+
+def test_an_attached_volume_is_not_deleted(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    create(tx, site)
+    cluster(tx, site, mounts=[AskedVolume("data")])
+    with pytest.raises(Refused, match="attached to web"):
+        flows.delete(tx, name="site/data", actor="user:ann", site=site, now=3.0)
+    flows.detach(tx, name="site/data", vcluster="web", now=4.0)
+    assert flows.delete(tx, name="site/data", actor="user:ann", site=site, now=5.0).state == "deleted"
+
+
+def test_a_claim_that_ran_out_writes_nothing(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    create(tx, site)
+    (late,) = claim(tx, site, 2.0)
+    assert claim(tx, site, 3.0, "s2") == [], "it is being carried out"
+    (taken,) = claim(tx, site, 2.0 + LEASE, "s2")
+    assert exports.succeeded(tx, late, "none", 80.0).value is False
+    assert exports.failed(tx, late, "late", 80.0) is None
+    assert exports.succeeded(tx, taken, "btrfs", 81.0).value
+    assert flows.show(tx, name="site/data", now=82.0).volume.enforced == "btrfs"
+
+
+def test_a_server_that_begins_anew_takes_up_what_it_had_claimed(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    create(tx, site)
+    claim(tx, site, 2.0, "s1")
+    exports.began(tx, "s1", 3.0)
+    assert len(claim(tx, site, 3.0 + exports.LINGERS, "s1")) == 1
+
+
+def test_a_change_in_the_meantime_is_carried_out_next(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    create(tx, site)
+    (first,) = claim(tx, site, 2.0)
+    flows.resize(tx, name="site/data", size=20 * GIB, site=site, now=3.0)
+    assert exports.succeeded(tx, first, "btrfs", 4.0).value is False, "its claim is over: the volume has changed"
+    (second,) = settle(tx, site, 5.0)
+    assert (second.wanted.size, second.sequence > first.sequence, state(tx)) == (20 * GIB, True, "ready")
+
+
+def test_failures_pause_longer_and_longer_are_told_and_never_given_up(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    create(tx, site)
+    now, pauses = 2.0, []
+    for _ in range(12):
+        (task,) = claim(tx, site, now)
+        until = exports.failed(tx, task, "the file server does not answer", now)
+        assert until is not None
+        pauses.append(until - now)
+        now = until
+    assert pauses[:4] == [2.0, 4.0, 8.0, 16.0]
+    assert pauses[-1] == policy.LONGEST_PAUSE
+    assert told(tx) == ["volume-trouble"] * 2, "the group and the administrators, once"
+    view = flows.show(tx, name="site/data", now=now)
+    assert (view.state, view.volume.reason) == ("trouble", "the file server does not answer")
+    settle(tx, site, now)
+    assert state(tx, now=now) == "ready"
+
+
+def test_a_file_server_that_left_the_site_file_is_named_and_may_be_forgotten(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    create(tx, site, fileserver="old")
+    with pytest.raises(Refused, match="in the site file"):
+        flows.forget(tx, name="site/data", site=site)
+    fewer = replace(site, fileservers=site.fileservers[:1])
+    assert exports.claim(tx, "s1", {"nas": 5}, fewer, 2.0, LEASE) == []
+    assert "no file server 'old'" in flows.show(tx, name="site/data", now=3.0).volume.reason
+    flows.forget(tx, name="site/data", site=fewer)
+    assert flows.every(tx, now=4.0) == []
+
+
+def test_what_a_file_server_has_lost_is_carried_out_anew_and_strays_are_named(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    number, sequence = (create(tx, site).export_id, settle(tx, site, 2.0)[0].sequence)
+    assert exports.compared(tx, "nas", {number: sequence, 999: 1}, 3.0) == [999]
+    assert claim(tx, site, 4.0) == []
+    exports.compared(tx, "nas", {}, 5.0)
+    (again,) = claim(tx, site, 6.0)
+    assert (again.sequence, again.wanted.may_make) == (sequence, False), "an empty directory is not taken for its data"
+
+
+def test_sizes_are_held_to_the_groups_quota(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    create(tx, site, size=600 * GIB)
+    with pytest.raises(Refused, match="too much for group site"):
+        create(tx, site, "more", size=500 * GIB)
+    group_flows.change(tx, "site", {"volume_quota": 2000 * GIB}, now=2.0)
+    create(tx, site, "more", size=500 * GIB)
+    with pytest.raises(Refused, match="too much"):
+        flows.resize(tx, name="site/more", size=1500 * GIB, site=site, now=3.0)
+    assert flows.resize(tx, name="site/more", size=1400 * GIB, site=site, now=3.0).volume.size == 1400 * GIB
+
+
+def test_snapshots_are_taken_copied_and_deleted(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    create(tx, site)
+    settle(tx, site, 2.0)
+    flows.take_snapshot(tx, name="site/data", snapshot="monday", now=3.0)
+    with pytest.raises(Refused, match="no snapshot 'monday'"):
+        create(tx, site, "copy", source="site/data", snapshot="monday")
+    (task,) = settle(tx, site, 4.0)
+    assert task.wanted.snapshots == ("monday",)
+    create(tx, site, "copy", source="site/data", snapshot="monday")
+    with pytest.raises(Refused, match="site/copy is being copied"):
+        flows.delete_snapshot(tx, name="site/data", snapshot="monday", now=5.0)
+    (task,) = settle(tx, site, 6.0)
+    assert task.wanted.source.endswith("/monday")
+    flows.delete_snapshot(tx, name="site/data", snapshot="monday", now=7.0)
+    (task,) = settle(tx, site, 8.0)
+    assert (task.wanted.snapshots, task.wanted.dropped) == ((), ("monday",))
+    assert flows.show(tx, name="site/data", now=9.0).snapshots == []
+
+
+def test_a_file_system_without_snapshots_says_so(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    create(tx, site)
+    settle(tx, site, 2.0, "project")
+    with pytest.raises(Refused, match="Btrfs or ZFS"):
+        flows.take_snapshot(tx, name="site/data", snapshot="monday", now=3.0)
+
+
+def test_homes_are_a_volume_of_the_group_that_vclusters_share(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    site = replace(site, volumes=VolumeRules())
+    ids = [cluster(tx, site, name).id for name in ("web", "batch")]
+    cluster(tx, site, "bare", homes=False)
+    settle(tx, site, 2.0)
+    [view] = flows.every(tx, now=3.0)
+    assert (view.volume.name, view.volume.kind, [one.vcluster for one in view.attachments]) == (
+        "site/home", "home", ["web", "batch"])
+    assert [store.exported(tx, one)[0][1].mount for one in ids] == ["/home", "/home"]
+    with pytest.raises(Refused, match="home volume is kept"):
+        flows.attach(tx, name="site/home", vcluster="web", delete_after=30 * DAY, site=site, now=4.0)
+
+
+@pytest.mark.parametrize("mount", ["data", "/", "/etc", "/usr", "/var", "/data/../etc", "/a b", "/proc/x", "/'x",
+                                   "/a/"])
+def test_a_mount_point_leaves_the_system_alone(tx: Tx, site: Site, mount: str) -> None:
+    with pytest.raises(Refused):
+        policy.check_mount(mount)
+
+
+def test_mount_points_are_apart(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    for name in ("data", "more"):
+        create(tx, site, name)
+    cluster(tx, site, mounts=[AskedVolume("data", "/srv")])
+    with pytest.raises(Refused, match="another volume at /srv"):
+        flows.attach(tx, name="site/more", vcluster="web", mount="/srv/more", site=site, now=2.0)
+    flows.attach(tx, name="site/more", vcluster="web", mount="/srv2", site=site, now=2.0)
+
+
+def test_blocks_are_covered_exactly() -> None:
+    for first, last in ((0x0A4D8000, 0x0A4D803F), (0x0A4D8003, 0x0A4D8041)):
+        networks = policy.clients([(AddressRange(first, last), False)])
+        covered = {int(one) for client in networks for one in IPv4Network(client.network)}
+        assert covered == set(range(first, last + 1))
+
+
+def test_a_vcluster_keeps_its_blocks_while_a_volume_is_exported_to_them(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    create(tx, site)
+    web = cluster(tx, site, mounts=[AskedVolume("data")])
+    settle(tx, site, 2.0)
+    tx.execute(t.vclusters.update().values(state="active", expires_at=1e9))
+    address_blocks.extend(tx, vclusters.active(tx, "web"), 100, site, now=3.0)
+    (task,) = settle(tx, site, 4.0)
+    assert [one.network for one in task.wanted.clients] == ["10.77.128.0/26", "10.77.128.64/26"]
+    address_blocks.trim(tx, web.id)
+    assert len(blocks.of(tx, web.id)) == 2
+    flows.detach(tx, name="site/data", vcluster="web", now=5.0)
+    address_blocks.trim(tx, web.id)
+    assert len(blocks.of(tx, web.id)) == 2, "the file server has not withdrawn it yet"
+    settle(tx, site, 6.0)
+    address_blocks.trim(tx, web.id)
+    assert len(blocks.of(tx, web.id)) == 1
