@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from cod import logs, supervisor
 from cod.images import store
-from cod.model import HostKey, Inviter, Site, SiteRef, Subnet
+from cod.model import METADATA_ADDRESS, HostKey, Inviter, Site, SiteRef, Subnet
 from cod.policy.nodes.subnets import listeners
 from cod.security import ca, hostkeys, secretfile, webcert
 from cod.security.ca import Ca
@@ -282,7 +282,7 @@ def _nmp(g: PartContext, addresses: list[str]) -> Any:
 
 
 def images(context: PartContext) -> list[Any]:
-    """Return the HTTP boot and image server, and what takes new images and captured disks in."""
+    """Return the HTTP boot, image and metadata server, and what takes new images and captured disks in."""
     from cod.net.bootserver.captures import Captures
     from cod.net.bootserver.server import HttpServer
     from cod.workers.ingest import Ingester
@@ -294,6 +294,8 @@ def images(context: PartContext) -> list[Any]:
         captures,
         HttpServer(g.reactor, g.pool, g.site, settings.boot, settings.images, addresses, site.http_port, g.clock,
                    captures=captures),
+        *([HttpServer(g.reactor, g.pool, g.site, settings.boot, settings.images, [METADATA_ADDRESS], 80, g.clock,
+                      kinds=("metadata",), later=True)] if site.metadata_link_local else []),
         Ingester(g.reactor, g.pool, settings.images, settings.incoming, settings.name, g.clock,
                  lambda: g.site.current.images),
     ]

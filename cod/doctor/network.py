@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
 from cod.host import Interface, listed
-from cod.model import Subnet
+from cod.model import METADATA_ADDRESS, Subnet
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield a finding for each subnet."""
+    """Yield a finding for each subnet, and one for the metadata service's address where that is wanted."""
     if context.interfaces is not None:
         for subnet in context.site.subnets:
             yield (_local if subnet.interface else _relayed)(context.interfaces, subnet)
+        if context.site.metadata_link_local:
+            yield _link_local(context.interfaces, context.site.subnets)
 
 
 def _local(interfaces: Mapping[str, Interface], subnet: Subnet) -> Finding:
@@ -53,6 +55,17 @@ def _relayed(interfaces: Mapping[str, Interface], subnet: Subnet) -> Finding:
                     f"ip route add {subnet.network} via ROUTER, and in the host's network configuration")
     return Finding("network", GOOD, f"{subnet.name}: behind the relay {subnet.relay}, reached by "
                    f"{' '.join(route.stdout.split()[1:5])}. The relay must send to {subnet.server} (ip helper-address)")
+
+
+def _link_local(interfaces: Mapping[str, Interface], subnets: Sequence[Subnet]) -> Finding:
+    holder = next((each for each in interfaces.values()
+                   if METADATA_ADDRESS in {str(address.ip) for address in each.addresses}), None)
+    if holder is not None:
+        return Finding("network", GOOD, f"metadata: {METADATA_ADDRESS} is on {holder}")
+    name = next((subnet.interface for subnet in subnets if subnet.interface), "lo")
+    return Finding("network", BAD, f"metadata: no interface of this host has the address {METADATA_ADDRESS}, where "
+                   "nodes may ask for their metadata", f"ip addr add {METADATA_ADDRESS}/32 dev {name}, and in the "
+                   "host's network configuration, so that it stays; or set [boot] metadata_link_local = false")
 
 
 def _bad(subnet: Subnet, found: str, remedy: str) -> Finding:

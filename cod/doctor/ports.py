@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
+from cod.model import METADATA_ADDRESS
 
 LISTENING = "0A"  # of TCP, as /proc/net writes it
 REMEDIES = {
@@ -56,6 +57,8 @@ def wanted(context: Context) -> list[Port]:
         ports += [Port("boot and image server", "TCP", address, site.http_port),
                   Port("confd", "TCP", address, site.confd_port)]
         ports += [Port("NMP", "TCP", address, port) for port in (site.nmp_port, site.nmp_plain_port) if port]
+    if site.metadata_link_local:
+        ports += [Port("metadata service", "TCP", METADATA_ADDRESS, 80)]
     return ports + [Port("portal and API", "TCP", address, number) for address, number in settings.listen]
 
 

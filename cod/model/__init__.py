@@ -11,6 +11,7 @@ from cod.model.addresses import *
 from cod.model.field_errors import *
 from cod.model.machines import *
 from cod.model.messages import *
+from cod.model.metadata import *
 from cod.model.names import *
 from cod.model.paging import *
 from cod.model.people import *

@@ -344,6 +344,7 @@ class Site:
     nmp_port   where VCMs connect, on each subnet's `server` address; 0: nowhere
     nmp_plain_port   the same without TLS, for VCMs that are known by their addresses
     nmp_keepalive    silent seconds after which either side of such a connection asks whether the other is there
+    metadata_link_local   nodes may ask for their metadata at 169.254.169.254, port 80, too
     http_port, confd_port   where nodes reach the boot server and confd, on each subnet's `server` address
     bios_loader, uefi_loader   file names of the NBPs under the boot root
     console    kernel console argument for the trampoline, '' for none
@@ -369,6 +370,7 @@ class Site:
     bios_loader: str = "undionly.kpxe"
     uefi_loader: str = "snponly.efi"
     console: str = "ttyS0,115200"
+    metadata_link_local: bool = False
     power: tuple[PowerRule, ...] = ()
     energy: Energy = field(default_factory=Energy)
     dns: Dns = field(default_factory=Dns)

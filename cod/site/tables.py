@@ -102,6 +102,8 @@ class BootTable(Table):
     bios_loader: FileName = Field("undionly.kpxe", description="first-stage loader for BIOS machines")
     uefi_loader: FileName = Field("snponly.efi", description="first-stage loader for UEFI x64 machines")
     console: str = Field("ttyS0,115200", description="kernel console of the trampoline; empty for none")
+    metadata_link_local: bool = Field(False, description="nodes may ask for their metadata at 169.254.169.254, port "
+                                      "80, too; an interface of this host has to have that address (docs/metadata.md)")
 
 
 class DnsTable(Table):

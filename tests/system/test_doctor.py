@@ -238,6 +238,17 @@ def test_interfaces_addresses_and_relays(host: Host) -> None:
     assert "this host has no interface site0; it has none but loopback" in found["network"][0]["found"]
 
 
+def test_the_metadata_services_own_address(host: Host) -> None:
+    host.write("\n[boot]\nmetadata_link_local = true\n")
+    _, found = host.doctor("--only", "network")
+    assert found["network"][-1]["state"] == "bad"
+    assert found["network"][-1]["remedy"].startswith("ip addr add 169.254.169.254/32 dev site0")
+    ip("-n", host.server, "addr", "add", "169.254.169.254/32", "dev", "site0")
+    _, found = host.doctor("--only", "network")
+    assert found["network"][-1]["state"] == "good"
+    assert found["network"][-1]["found"].startswith("metadata: 169.254.169.254 is on site0")
+
+
 def test_loaders_and_trampolines(host: Host) -> None:
     (host.data / "boot/snponly.efi").unlink()
     assert "snponly.efi is missing" in host.one("loaders", "bad")["found"]

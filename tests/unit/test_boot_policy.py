@@ -222,6 +222,13 @@ def test_the_trampoline_finds_its_server_and_carries_no_secret() -> None:
                             "console=ttyS0,115200")
 
 
+def test_a_diskless_system_can_be_told_where_its_metadata_is() -> None:
+    template = parse('<template><boot mode="diskless"><kernel url="http://h/k"/>'
+                     "<cmdline>quiet ds=nocloud-net;s={metadata}nocloud/</cmdline></boot></template>")
+    plan = boot.plan("boot", template, {}, MAC, SUBNET, SITE)
+    assert plan.cmdline == "quiet ds=nocloud-net;s=http://10.77.0.1:8069/nocloud/"
+
+
 def test_a_diskless_node_boots_its_templates_kernel() -> None:
     image = Image(1, "k", None, "ready", "raw", 1, 1, 1, "", "d" * 64, 0.0, "", "file")
     plan = boot.plan("active", DISKLESS, {"k": image}, MAC, SUBNET, SITE)

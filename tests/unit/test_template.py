@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from cod import data
 from cod.model import Image, Refused, TypeRules
 from cod.orders import ImageSource, Partition
-from cod.policy.nodes import prime, template
-from cod.policy.nodes.seed import SeedPart, login_keys, seed_files
+from cod.policy.nodes import inner_vcm, prime, template
+from cod.policy.nodes.seed import SeedPart, login_keys, metadata_service, seed_files
 from cod.wire import xmldoc
 
 SHA = "ab" * 32
@@ -264,6 +264,26 @@ def test_seeds() -> None:
         "authorized_keys": "ssh-ed25519 AAA\nssh-ed25519 BBB\n",
         "vendor-data": '#cloud-config\n{"disable_root": false}\n',
     }
+
+
+def test_a_seed_may_send_cloud_init_to_the_metadata_service() -> None:
+    """Keys in it would hide those of the service: cloud-init lets the seed's meta-data win."""
+    seeded = checked(wrap('<image target="disk" name="a"/><personalise seed="nocloud" seedfrom="metadata"/>'))
+    parts = [metadata_service("http://10.0.0.1:8069/"), login_keys(["ssh-ed25519 AAA"])]
+    files = seed_files(seeded, instance="1.2", fqdn="n1.web.example", mac="52:54:00:00:00:01", parts=parts,
+                       url="http://10.0.0.1:8069/")
+    assert json.loads(files["meta-data"]) == {
+        "instance-id": "1.2", "local-hostname": "n1.web.example", "seedfrom": "http://10.0.0.1:8069/nocloud/"}
+    assert files["authorized_keys"] == "ssh-ed25519 AAA\n", "images that read the seed themselves know no seedfrom"
+    with pytest.raises(Refused, match="without seedfrom"):
+        inner_vcm.check(seeded)
+
+
+def test_a_seed_names_the_metadata_service() -> None:
+    seeded = checked(wrap('<image target="disk" name="a"/><personalise seed="nocloud"/>'))
+    meta = json.loads(seed_with(seeded, metadata_service("http://10.0.0.1:8069/"))["meta-data"])
+    assert meta["cod-metadata"] == "http://10.0.0.1:8069/latest/"
+    assert "seedfrom" not in meta
 
 
 @pytest.mark.parametrize("written", ["#cloud-config\npackages:\n  - vim\n", """

@@ -80,7 +80,8 @@ def current(
     vcluster = vclusters.get(tx, node.vcluster_id or 0)
     domain = f"{vcluster.name}.{site.domain}" if vcluster else site.domain
     files = seed.seed_files(configuration, instance=order_id, fqdn=f"{node.hostname or node.name}.{domain}",
-                            mac=node.boot_mac, parts=parts)
+                            mac=node.boot_mac, parts=parts,
+                            url=seed_parts.metadata_url(site, vcluster.subnet if vcluster else None))
     return replace(order, keep=spared, seed=files)
 
 

@@ -8,6 +8,7 @@
 ``/images/{digest}/manifest.json``             the image store, for nodes whose template names the image
 ``/images/{digest}/data.zst``, ``.../file``    the same
 ``/captures/{order}``                          disks that are being saved as images: `net.bootserver.captures`
+``/latest/``, ``/nocloud/`` and others         what a node may know of itself: `net.bootserver.metadata`
 =============================================  ==================================================
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import re
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -37,17 +39,20 @@ from cod.net.bootfiles import BootFiles, NoSuchFile, OpenFile
 from cod.net.bootserver.captures import Captures
 from cod.net.bootserver.connection import DEFAULTS, Connection, Limits
 from cod.net.bootserver.fetches import Fetches
+from cod.net.bootserver.metadata import MetadataDocs
 from cod.periodic import Timer
 from cod.pool import Pool
 from cod.wire.http import BadTarget, path_parts
+from cod.wire.metadata import ROOTS as METADATA
 
 REQUESTS = prometheus.Counter("cod_http_requests_total", "HTTP requests by first path segment and status",
                               ["kind", "status"])
 OPEN = prometheus.Gauge("cod_http_connections", "open connections to the boot and image server")
 
-KINDS = ("boot", "files", "images", "captures")
+KINDS = ("boot", "files", "images", "captures", "metadata")
 IMAGE_FILES = ("manifest.json", "data.zst", "file")
 TYPES = {"json": "application/json", "ipxe": "text/plain", "txt": "text/plain"}
+_FREEBIND = getattr(socket, "IP_FREEBIND", 15)  # of Linux, ip(7)
 STATUS = {"not_found": 404, "forbidden": 403, "conflict": 409, "invalid": 400}
 
 log = logging.getLogger("cod.http")
@@ -60,12 +65,14 @@ class HttpServer(Service):
     clock        wall time, for the flows and the Date header
     captures     takes captured disks; None: nobody does
     port         0 takes any free one (tests); `port` then says which
+    kinds        what is answered; all else is not found
+    later        the addresses may come to this host after the server has begun
     """
 
     def __init__(
         self, reactor: Any, pool: Pool, site: SiteRef, files_root: Path, images_root: Path, addresses: Sequence[str],
         port: int, clock: Callable[[], float] = time.time, *, limits: Limits = DEFAULTS,
-        captures: Captures | None = None,
+        captures: Captures | None = None, kinds: Sequence[str] = KINDS, later: bool = False,
     ) -> None:
         self.reactor = reactor
         self.limits = limits
@@ -75,7 +82,8 @@ class HttpServer(Service):
         self._images = BootFiles(images_root)
         self._docs = BootDocs(pool, site, clock)
         self._site, self._fetches = site, Fetches(pool, reactor.seconds)
-        self._captures = captures
+        self._metadata = MetadataDocs(pool, site, reactor.seconds)
+        self._captures, self._kinds, self._later = captures, kinds, later
         self._addresses = list(addresses) or [""]
         self._clock = clock
         self._date = (0, "")
@@ -91,9 +99,20 @@ class HttpServer(Service):
         factory = _Factory(self)
         self._listening = []
         for address in self._addresses:
-            self._listening.append(self.reactor.listenTCP(self.port, factory, backlog=1024, interface=address))
+            self._listening.append(self._listen(address, factory))
             self.port = self._listening[-1].getHost().port
         self._scan.startService()
+
+    def _listen(self, address: str, factory: Factory) -> Any:
+        if not self._later:
+            return self.reactor.listenTCP(self.port, factory, backlog=1024, interface=address)
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as own:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            own.setsockopt(socket.IPPROTO_IP, _FREEBIND, 1)
+            own.setblocking(False)
+            own.bind((address, self.port))
+            own.listen(1024)
+            return self.reactor.adoptStreamPort(own.fileno(), socket.AF_INET, factory)
 
     def stopService(self) -> Deferred[Any]:
         """Stop listening and cut off what is open; clients fetch again, from where they were."""
@@ -147,10 +166,15 @@ class HttpServer(Service):
         """Answer a request, now or when its flow is done."""
         try:
             parts = path_parts(request.target)
+            kind = "metadata" if parts == [""] or parts[0] in METADATA else parts[0]
         except BadTarget:
-            parts = [""]
-        kind = parts[0] if parts[0] in KINDS else "none"
+            parts, kind = [""], "none"
+        if kind not in self._kinds:
+            kind = "none"
         try:
+            if kind == "metadata":
+                ensureDeferred(self._told(connection, request, parts))
+                return
             if kind == "captures" and self._captures is not None:
                 self._captures.respond(connection, request, parts[1:]).addCallback(
                     lambda answer: self._answer(connection, kind, *answer))
@@ -182,6 +206,17 @@ class HttpServer(Service):
             self._image(connection, self._images.open("/".join(rest)), *rest)
         else:
             self._answer(connection, kind, 404, "no such file\n")
+
+    async def _told(self, connection: Connection, request: h11.Request, parts: list[str]) -> None:
+        """A node's question about itself."""
+        try:
+            status, body, headers = await self._metadata.answer(
+                connection.peer, request.method, parts, dict(request.headers))
+        except Exception as error:
+            log.error("http %s: nobody can say what it may know: %s", connection.peer, error,
+                      exc_info=not Pool.is_away(error))
+            status, body, headers = 503, "try again\n", (("Content-Type", "text/plain"), ("Retry-After", "1"))
+        self._answer(connection, "metadata", status, body, *headers)
 
     def _image(self, connection: Connection, file: OpenFile, digest: str, name: str) -> None:
         """A file of an image, for those who may have it; for others it is not there."""

@@ -222,4 +222,5 @@ def _own_system(
         kernel, ramdisks = boot_files(template.diskless, images, f"{base}/images")
     except Refused as refused:
         return BootPlan("none", refused.sentence)
-    return BootPlan("kernel", f"state {state}, diskless", kernel, ramdisks, template.diskless.cmdline)
+    cmdline = template.diskless.cmdline.replace("{metadata}", f"{base}/")
+    return BootPlan("kernel", f"state {state}, diskless", kernel, ramdisks, cmdline)

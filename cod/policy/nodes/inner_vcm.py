@@ -51,6 +51,9 @@ def check(configuration: Configuration) -> None:
     if not configuration.seed:
         raise Refused("conflict", f"the template {configuration.name} writes no seed in which its nodes could find an "
                       'invitation: <personalise seed="nocloud"/>', "inside")
+    if configuration.seedfrom:
+        raise Refused("conflict", f"nodes of the template {configuration.name} ask the metadata service for their "
+                      "data, which tells no invitations: <personalise seed=\"nocloud\"/> without seedfrom", "inside")
     if configuration.cache:
         raise Refused("conflict", f"nodes of the template {configuration.name} keep their disks (cache), and with them "
                       "what the last VCM left there", "inside")

@@ -49,45 +49,47 @@ def login_keys(keys: Sequence[str]) -> SeedPart:
                     files={"authorized_keys": "".join(f"{key}\n" for key in keys)})
 
 
+def metadata_service(url: str) -> SeedPart:
+    """Return the part that tells the node where it asks for its metadata: `url` ends in /."""
+    return SeedPart({"cod-metadata": f"{url}latest/"})
+
+
 def seed_files(
-    configuration: Configuration, *, instance: str, fqdn: str, mac: str, parts: Sequence[SeedPart] = ()
+    configuration: Configuration, *, instance: str, fqdn: str, mac: str, parts: Sequence[SeedPart] = (), url: str = ""
 ) -> dict[str, str]:
     """Return files of the NoCloud seed (cloud-init's data source), by name; empty when the template wants none.
 
     instance  changes whenever the node is primed anew, so that cloud-init runs again (an order's id will do)
     fqdn      the node's name with its domain; cloud-init makes its first word the host name
     mac       the NIC that asks DHCP. Left to itself, cloud-init takes the first one with a cable
+    url       of the metadata service, which cloud-init asks for all else where the template says so. Keys of this
+              meta-data would then hide those of the service, and vendor data would never be read
     """
     if not configuration.seed:
         return {}
-    files = {
-        "meta-data": meta_data(instance, fqdn, parts),
-        "user-data": user_data(configuration),
-        "network-config": network_config(mac),
-    }
-    if vendor := vendor_data(parts):
-        files["vendor-data"] = vendor
+    files = documents(configuration, instance=instance, fqdn=fqdn, mac=mac, parts=parts)
+    if configuration.seedfrom:
+        files["meta-data"] = json.dumps({
+            "instance-id": instance, "local-hostname": fqdn, "seedfrom": f"{url}nocloud/"}) + "\n"
     for part in parts:
         files |= part.files
     return files
 
 
-def meta_data(instance: str, fqdn: str, parts: Iterable[SeedPart]) -> str:
-    """Return NoCloud's meta-data. JSON is YAML, and quotes by itself."""
+def documents(
+    configuration: Configuration, *, instance: str, fqdn: str, mac: str, parts: Sequence[SeedPart]
+) -> dict[str, str]:
+    """Return what cloud-init's data source NoCloud reads, by name. JSON is YAML, and quotes by itself."""
     meta: dict[str, object] = {"instance-id": instance, "local-hostname": fqdn}
     for part in parts:
         meta |= part.meta
-    return json.dumps(meta) + "\n"
-
-
-def user_data(configuration: Configuration) -> str:
-    """Return the template's user data, or an empty one."""
-    return configuration.user_data or "#cloud-config\n{}\n"
-
-
-def network_config(mac: str) -> str:
-    """Return NoCloud's network-config: DHCP on the NIC with that address."""
-    return json.dumps({"version": 2, "ethernets": {"boot": {"match": {"macaddress": mac}, "dhcp4": True}}}) + "\n"
+    network = {"version": 2, "ethernets": {"boot": {"match": {"macaddress": mac}, "dhcp4": True}}}
+    vendor = vendor_data(parts)
+    return {
+        "meta-data": json.dumps(meta) + "\n",
+        "user-data": configuration.user_data or "#cloud-config\n{}\n",
+        "network-config": json.dumps(network) + "\n",
+    } | ({"vendor-data": vendor} if vendor else {})
 
 
 def vendor_data(parts: Iterable[SeedPart]) -> str:

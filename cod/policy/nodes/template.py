@@ -92,6 +92,7 @@ class Configuration:
     cache      the disk may be kept at release and used again by the same group
     seed       write a NoCloud seed with `user_data`
     own_host_keys   the system makes its SSH host keys itself: the seed brings none
+    seedfrom   the seed says only where the metadata service is, and cloud-init fetches everything there but secrets
     """
 
     name: str
@@ -108,6 +109,7 @@ class Configuration:
     seed: bool
     user_data: str
     own_host_keys: bool = False
+    seedfrom: bool = False
 
 
 # ---------------------------------------------------------------- reading
@@ -117,6 +119,7 @@ def parse(document: str) -> Configuration:
     """Return the template that a checked document describes. Raises Refused where it contradicts itself."""
     root = ElementTree.fromstring(document)
     personalise = root.find("personalise")
+    seedfrom = _get(personalise, "seedfrom", "disk") == "metadata"
     known = {element.attrib["name"]: element for element in root.iterfind("known")}
     # The partitions; where none is marked, one of type bios, which has no other use, starts the system.
     partitions = tuple(_partition(element) for element in root.iterfind("layout/partition"))
@@ -136,7 +139,8 @@ def parse(document: str) -> Configuration:
         seed=_get(personalise, "seed", "none") == "nocloud",
         # Its first line says what it is, and a document that is laid out nicely has a line break and blanks before it.
         user_data=dedent((root.findtext("personalise/user-data") or "").lstrip("\n")),
-        own_host_keys=_get(personalise, "hostkeys", "site") == "own",
+        own_host_keys=_get(personalise, "hostkeys", "site") == "own" or seedfrom,
+        seedfrom=seedfrom,
     )
     _check_layout(configuration.partitions, configuration.table)
     _check_images(configuration)

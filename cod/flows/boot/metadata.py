@@ -1,0 +1,57 @@
+"""A node asks who it is. The metadata service's questions: about the node at an address, and about its peers.
+
+The address that asks opens the answer, and only its own: that of the node which DHCP has reserved the address for,
+while that node is in its own system. A machine in its firmware or in the trampoline has an address of a boot pool, and
+is told nothing. The answer is as of now: a key that was added since the node was primed is among the keys.
+"""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+from cod.core import seed_parts
+from cod.model import LoginKey, Metadata, PeerNode, Refused, Site, dotted
+from cod.policy.nodes import seed, template
+from cod.store.engine import Tx
+from cod.store.nodes import holding
+from cod.store.nodes import metadata as rows
+from cod.store.people import sshkeys
+
+
+def of(tx: Tx, *, address: str, site: Site) -> Metadata | None:
+    """Return what the node whose system has that address may know; None: it is no such node's. Reads only."""
+    found = rows.at(tx, address)
+    wanted = holding.assignment(tx, found.node) if found else None
+    if found is None or wanted is None:
+        return None
+    node, domain = found.node, f"{found.vcluster}.{site.domain}"
+    try:
+        configuration = template.parse(wanted.document)
+    except Refused:  # nor can it be carried out: there is nothing to personalise
+        return None
+    instance, fqdn = f"{node.id}.{found.primed or node.generation}", f"{node.hostname or node.name}.{domain}"
+    parts = [part for part in seed_parts.parts(tx, node, wanted, site) if not part.secret]
+    subnet = next((each for each in site.subnets if each.name == found.subnet), site.subnets[0])
+    times = [at for at in (found.drain_until or found.expires_at, found.promised) if at is not None]
+    report = ElementTree.fromstring(node.attributes) if node.attributes else None
+    return Metadata(
+        instance=instance, name=node.name, hostname=node.hostname or node.name, fqdn=fqdn, mac=found.mac,
+        address=address, network=subnet.network if subnet.name == found.subnet else "", server=subnet.server,
+        site=site.name, node_type=found.node_type, block=found.block, vcluster=found.vcluster,
+        vcluster_id=node.vcluster_id or 0, domain=domain, group=found.group,
+        template=f"{wanted.name}@{found.revision}", started=node.assigned_at, ends=min(times, default=None),
+        leaving=found.drain_until is not None or found.chosen,
+        cpus=_number(report, "cpu", "count"), memory=_number(report, "memory", "mib"),
+        user_data=configuration.user_data,
+        keys=tuple(LoginKey(user, key.line) for user, key in sshkeys.of_group(tx, wanted.group_id)),
+        documents=seed.documents(configuration, instance=instance, fqdn=fqdn, mac=found.mac, parts=parts))
+
+
+def peers(tx: Tx, *, vcluster_id: int) -> list[PeerNode]:
+    """Return the nodes of the vcluster, the one that asks among them, by address. Reads only."""
+    return [PeerNode(hostname, dotted(address), state) for hostname, address, state in rows.peers(tx, vcluster_id)]
+
+
+def _number(report: ElementTree.Element | None, part: str, attribute: str) -> int:
+    found = report.find(part) if report is not None else None
+    return int(found.get(attribute, "0")) if found is not None else 0

@@ -1,0 +1,91 @@
+"""Answers nodes' questions about themselves (docs/metadata.md): who asks from which address, and what is at that path.
+
+cloud-init asks some thirty paths one after the other, and many nodes boot together: what one address may know is
+remembered for `KNOWN` seconds, so that a boot costs one or two transactions and not thirty. That is safe because an
+address comes to another node only through a priming, which takes longer; what an answer says may be so much older than
+the last change.
+
+Some clients want a token first (IMDSv2). There a token shows that no proxy passes on what others want to know. It opens
+nothing here, as the address does that already, so any token is given and none is asked for. Requests that a proxy
+passed on are refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
+
+from cod.flows.boot import metadata as flow
+from cod.model import Metadata, SiteRef
+from cod.pool import Pool
+from cod.wire import metadata as wire
+
+KNOWN, UNKNOWN = 2.0, 1.0  # seconds for which an answer is remembered, that somebody has none
+MOST = 20_000  # answers
+LIFETIME = b"x-aws-ec2-metadata-token-ttl-seconds"
+PASSED_ON = (b"x-forwarded-for", b"forwarded", b"via")
+
+Answer = tuple[int, str, tuple[tuple[str, str], ...]]
+"""Status, body, headers."""
+
+
+class MetadataDocs:
+    """The metadata that one server tells. `seconds`: a clock that does not jump."""
+
+    def __init__(self, pool: Pool, site: SiteRef, seconds: Callable[[], float]) -> None:
+        self._pool, self._site, self._seconds = pool, site, seconds
+        self._known: OrderedDict[str, tuple[float, Metadata | None]] = OrderedDict()  # until when, what
+        self._waiting: dict[str, list[Deferred[Metadata | None]]] = {}
+
+    async def answer(self, address: str, method: bytes, parts: Sequence[str], headers: Mapping[bytes, bytes]) -> Answer:
+        """Return the answer to a request. Raises what the database raises."""
+        path = list(parts[:-1] if parts and not parts[-1] else parts)
+        if any(name in headers for name in PASSED_ON):
+            return 403, "ask without a proxy\n", _PLAIN
+        if tuple(path) == wire.TOKEN and method == b"PUT":
+            return self._token(headers.get(LIFETIME, b"")) if await self._of(address) else _NOTHING
+        if method not in (b"GET", b"HEAD"):
+            return 405, "only GET and HEAD\n", (("Allow", "GET, HEAD"),)
+        metadata = await self._of(address)
+        if metadata is None:
+            return _NOTHING
+        peers = await self._pool.read(flow.peers, vcluster_id=metadata.vcluster_id) if wire.wants_peers(path) else ()
+        found = wire.document(metadata, path, peers)
+        if found is None:
+            return _NOTHING
+        return 200, found[0], (("Content-Type", found[1]), ("Cache-Control", "no-store"))
+
+    @staticmethod
+    def _token(lifetime: bytes) -> Answer:
+        if not (lifetime.isdigit() and len(lifetime) < 9 and 1 <= int(lifetime) <= wire.LONGEST_TOKEN):
+            return 400, f"X-aws-ec2-metadata-token-ttl-seconds should be 1 to {wire.LONGEST_TOKEN}\n", _PLAIN
+        shown = (LIFETIME.decode(), str(int(lifetime)))
+        return 200, os.urandom(24).hex(), (*_PLAIN, ("Cache-Control", "no-store"), shown)
+
+    def _of(self, address: str) -> Deferred[Metadata | None]:
+        """Return what the node at the address may know. Questions that come meanwhile wait for the same answer."""
+        until, known = self._known.get(address, (0.0, None))
+        if until > self._seconds():
+            return succeed(known)
+        waiting: Deferred[Metadata | None] = Deferred()
+        self._waiting.setdefault(address, []).append(waiting)
+        if len(self._waiting[address]) == 1:
+            self._pool.read(flow.of, address=address, site=self._site.current).addBoth(self._told, address)
+        return waiting
+
+    def _told(self, found: Metadata | Failure | None, address: str) -> None:
+        if not isinstance(found, Failure):
+            self._known.pop(address, None)
+            self._known[address] = self._seconds() + (KNOWN if found else UNKNOWN), found
+            while len(self._known) > MOST:
+                self._known.popitem(last=False)
+        for waiting in self._waiting.pop(address):
+            waiting.callback(found)
+
+
+_PLAIN = (("Content-Type", "text/plain"),)
+_NOTHING: Answer = (404, "no such document\n", _PLAIN)

@@ -1,0 +1,78 @@
+"""The rows behind the metadata service: the node whose system has an address, and its vcluster's other nodes."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import NamedTuple
+
+from sqlalchemy import select
+
+from cod.model import Node, ipv4
+from cod.states import OWN_SYSTEM
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+_b, _n, _v = t.bindings.c, t.nodes.c, t.vclusters.c
+_NODE = [_n[f.name] for f in fields(Node)]
+
+
+class Found(NamedTuple):
+    """A node in its own system, and names of what it belongs to.
+
+    mac, subnet  of the binding of its address
+    revision     of its template
+    primed       generation of the node in which it was primed last
+    chosen, promised   it is reserved for a request; by when its VCM gives it back
+    """
+
+    node: Node
+    mac: str
+    subnet: str
+    vcluster: str
+    group: str
+    expires_at: float | None
+    drain_until: float | None
+    revision: int
+    node_type: str
+    block: str
+    primed: int | None
+    chosen: bool
+    promised: float | None
+
+
+def at(tx: Tx, address: str) -> Found | None:
+    """Return the node whose system, running or booting, has been given that address of its vcluster; None: there is
+    none. An address of a boot pool is nobody's here."""
+    try:
+        number = ipv4(address)
+    except OSError:
+        return None
+    query = (
+        select(*_NODE, _b.mac, _b.subnet, _v.name, t.groups.c.name, _v.expires_at, _v.drain_until,
+               t.config_templates.c.revision, t.node_types.c.name, t.node_blocks.c.name, t.install_images.c.generation,
+               t.reservations.c.node_id, t.reservations.c.promised_at)
+        .select_from(t.bindings)
+        .join(t.nodes, _n.id == _b.node_id)
+        .join(t.vclusters, _v.id == _n.vcluster_id)
+        .join(t.groups, t.groups.c.id == _v.group_id)
+        .join(t.config_templates, t.config_templates.c.id == _n.template_id)
+        .outerjoin(t.node_types, t.node_types.c.id == _n.type_id)
+        .outerjoin(t.node_blocks, t.node_blocks.c.id == _n.block_id)
+        .outerjoin(t.install_images, t.install_images.c.node_id == _n.id)
+        .outerjoin(t.reservations, t.reservations.c.node_id == _n.id)
+        .where(_b.address == number, _b.kind == "vcluster", _b.mac.is_not(None), _n.state.in_(OWN_SYSTEM))
+    )
+    row = tx.execute(query).one_or_none()
+    if row is None:
+        return None
+    mac, subnet, vcluster, group, expires, drain, revision, kind, block, primed, chosen, promised = row[len(_NODE):]
+    return Found(Node(*row[:len(_NODE)]), mac, subnet, vcluster, group, expires, drain, revision, kind or "",
+                 block or "", primed, chosen is not None, promised)
+
+
+def peers(tx: Tx, vcluster_id: int) -> list[tuple[str, int, str]]:
+    """Return host name, address and state of each node of the vcluster that has an address, by address."""
+    query = (select(_n.hostname, _b.address, _n.state).join_from(t.bindings, t.nodes, _n.id == _b.node_id)
+             .where(_n.vcluster_id == vcluster_id, _b.kind == "vcluster", _n.hostname.is_not(None))
+             .order_by(_b.address))
+    return [(row[0], row[1], row[2]) for row in tx.execute(query)]
