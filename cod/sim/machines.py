@@ -25,7 +25,7 @@ class MachinePool:
     kept     the machines that are reserved for a request
     held     seconds in which they were held by somebody
     joules   consumed; `spared`: what would have been consumed on top, had sleeping machines idled
-    by_group joules consumed by machines while a group held them
+    by_group joules consumed by machines while a group held them; `held_by_group`: seconds in which it held them
     """
 
     def __init__(self, clock: Clock, types: Iterable[sc.Type], energy: Energy, seed: int) -> None:
@@ -37,6 +37,7 @@ class MachinePool:
         self.kept: dict[Machine, None] = {}
         self.spent: dict[NodeState, float] = dict.fromkeys(NodeState, 0.0)
         self.by_group: dict[str, float] = defaultdict(float)
+        self.held_by_group: dict[str, float] = defaultdict(float)
         self.held = self.joules = self.spared = 0.0
         self._watts: dict[tuple[int, NodeState], float] = {}
         block = 0
@@ -78,6 +79,7 @@ class MachinePool:
         if machine.cluster is not None:
             self.held += seconds
             self.by_group[machine.cluster.group.name] += joules
+            self.held_by_group[machine.cluster.group.name] += seconds
         elif machine.state is NodeState.OFF:
             self.spared += seconds * self._watts[machine.kind.type, NodeState.INACTIVE] - joules
 

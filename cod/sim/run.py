@@ -9,7 +9,8 @@ from typing import Any
 
 from cod.policy.hardware.match import satisfies
 from cod.sim import apply_plan
-from cod.sim.demand.jobs import Job, JobOwner
+from cod.sim.demand.job import Job
+from cod.sim.demand.jobs import JobOwner
 from cod.sim.demand.queue import QueueOwner
 from cod.sim.demand.workload import FarmOwner
 from cod.sim.randomness import DAY, arrivals, runtime, stream
@@ -54,6 +55,7 @@ class Simulation:
             self.world.pool.count(machine)
         for farm in self._farms:
             farm.sum_up()
+        self.world.stats.jobs.sum_up(self.world.clock.now)
         return figures(self.scenario, self.world)
 
     # ------------------------------------------------------------ demand

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from cod.model import Group
 from cod.policy.scheduler import leases
 from cod.sim.cluster import Cluster, ClusterRequest, Machine, Reclaim
+from cod.sim.demand.job import Job
+from cod.sim.results.jobstats import TrackedJob
 from cod.sim.scenario.records import Farm, Jobs, Queue
 from cod.sim.world import World
 from cod.states import VclusterState
@@ -28,6 +31,26 @@ class BaseOwner:
         return self.world.create(
             self, self.group, size, self.template_id, name=name, needs=rule.needs, cache=rule.cache, lease=lease,
             may_spread=rule.may_spread, may_wait=may_wait)
+
+    def schedule(self, jobs: Iterator[Job], submit: Callable[[Job], None]) -> None:
+        """Have each job submitted at its time."""
+        def submitted(job: Job) -> None:
+            submit(job)
+            following()
+
+        def following() -> None:
+            job = next(jobs, None)
+            if job is None:
+                self.world.stats.jobs.sources -= 1
+            else:
+                self.world.clock.at(job.at, submitted, job)
+
+        self.world.stats.jobs.sources += 1
+        following()
+
+    def track(self, job: Job) -> TrackedJob:
+        """Count a job of this demand as submitted."""
+        return self.world.stats.jobs.submit(job, self.group.name, self.group.priority, self.rule.name)
 
     def granted(self, request: ClusterRequest) -> None:
         """Note that the nodes are on their way."""

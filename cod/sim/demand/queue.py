@@ -3,95 +3,123 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 
 from cod.model import Group
 from cod.sim.cluster import Cluster, ClusterRequest, Machine, Reclaim
-from cod.sim.demand.jobs import Job
-from cod.sim.demand.owners import FOREVER, PermanentOwner, parts, still_due
+from cod.sim.demand.job import Job
+from cod.sim.demand.owners import FOREVER, PermanentOwner, still_due
+from cod.sim.demand.waiting import QueuedJob, WaitingJobs
 from cod.sim.scenario.records import Queue
 from cod.sim.world import World
 from cod.states import NodeState
 
 PENDING = 8  # requests of one queue that wait; what is short beyond them is asked for later
+DEPTH = 1000  # jobs that the queue looks at, at once
 
 
 class QueueOwner(PermanentOwner):
-    """Jobs start in their order, each when as many nodes idle as it wants.
+    """Jobs start when as many nodes idle as they need, in the order that the rule's `discipline` says.
 
-    `idle`: when each idle node became so; `busy`: the job of each other. A job is (Job, number of its start).
+    fifo       in the order of their submission
+    first-fit  the first one that fits
+    easy       the first one; others if they fit and, by their estimates, do not delay it (EASY backfill)
+
+    `idle`: when each idle node became so; `busy`: the job of each other.
     """
 
     rule: Queue
 
     def __init__(self, world: World, rule: Queue, group: Group, jobs: Iterator[Job]) -> None:
         super().__init__(world, rule, group)
-        self._jobs = jobs
-        self._queue: deque[_Entry] = deque()
+        self._waiting = WaitingJobs()
         self._idle: dict[Machine, float] = {}
-        self._busy: dict[Machine, _Entry] = {}
+        self._busy: dict[Machine, QueuedJob] = {}
         self._requests: dict[int, ClusterRequest] = {}
-        self._queued = 0
         self._looking = False
         self._cluster: Cluster | None = None
         self._found()
-        self._next()
+        self.schedule(jobs, self._submit)
 
     def _found(self) -> None:
         self._cluster = self.create(self.rule.least, self.rule.name, FOREVER)
 
     # ------------------------------------------------------------ jobs
 
-    def _next(self) -> None:
-        job = next(self._jobs, None)
-        if job is not None:
-            self.world.clock.at(job.at, self._submit, job)
-
     def _submit(self, job: Job) -> None:
-        self.world.stats.jobs[self.group.priority, "submitted"] += 1
+        tracked = self.track(job)
         if job.size > self.rule.most:
-            self.world.stats.jobs[self.group.priority, "rejected"] += 1
+            tracked.end("rejected", self.world.clock.now)
         else:
-            self._enqueue(_Entry(job), first=False)
+            self._enqueue(QueuedJob(tracked), first=False)
             self._start()
-        self._next()
 
-    def _enqueue(self, entry: _Entry, *, first: bool) -> None:
-        if first:
-            self._queue.appendleft(entry)
-        else:
-            self._queue.append(entry)
-        self._queued += entry.job.size
+    def _enqueue(self, entry: QueuedJob, *, first: bool) -> None:
+        self._waiting.add(entry, self.world.clock.now, first=first)
         self._look_later()
 
     def _start(self) -> None:
-        while self._queue and self._queue[0].job.size <= len(self._idle):
-            entry = self._queue.popleft()
-            self._queued -= entry.job.size
+        while self._idle and (entry := self._startable()) is not None:
+            self._waiting.remove(entry)
             self._run(entry)
 
-    def _run(self, entry: _Entry) -> None:
-        now, stats = self.world.clock.now, self.world.stats
-        entry.nodes = list(self._idle)[:entry.job.size]
+    def _startable(self) -> QueuedJob | None:
+        """Return the job that starts next on the idle nodes; None if none does."""
+        idle = len(self._idle)
+        if self.rule.discipline == "first-fit":
+            return self._waiting.next(idle)
+        head = self._waiting.next()
+        if head is None or head.size <= idle:
+            return head
+        return self._backfill(head) if self.rule.discipline == "easy" else None
+
+    def _backfill(self, head: QueuedJob) -> QueuedJob | None:
+        """Return the first job behind `head` that fits the idle nodes and would not delay it."""
+        now, idle = self.world.clock.now, len(self._idle)
+        if self._waiting.next(idle) is None:
+            return None
+        until, spare = self._reservation(head)
+        for entry in islice(self._waiting.in_order(), 1, DEPTH):
+            ends_at = now + entry.tracked.job.estimate(self.rule.estimate)
+            if entry.size <= idle and (entry.size <= spare or ends_at <= until):
+                return entry
+        return None
+
+    def _reservation(self, head: QueuedJob) -> tuple[float, int]:
+        """Return when `head` can start on the cluster's own nodes by the estimates, and how many nodes it leaves then.
+
+        Nodes that start count as there. A job that is wider than the cluster waits for nodes that nobody can time, and
+        is not delayed by others.
+        """
+        now, have = self.world.clock.now, self._ready()
+        until = now
+        running = dict.fromkeys(self._busy.values())
+        ends = sorted((max(entry.ends_at, now), sum(not one.reclaim for one in entry.nodes)) for entry in running)
+        for ends_at, count in ends:
+            if have >= head.size and ends_at > until:
+                break
+            until, have = ends_at, have + count
+        return (until, have - head.size) if have >= head.size else (math.inf, 0)
+
+    def _run(self, entry: QueuedJob) -> None:
+        now = self.world.clock.now
+        entry.nodes = list(islice(self._idle, entry.size))
         for machine in entry.nodes:
             del self._idle[machine]
             self._busy[machine] = entry
-        if entry.starts == 0:
-            stats.job_waits[self.group.priority].append(now - entry.job.at)
-        else:
-            stats.jobs_again += 1
-        entry.starts += 1
+        entry.tracked.start(now)
         entry.started_at = now
-        self.world.clock.at(now + entry.job.runtime, self._end, entry, entry.starts)
+        entry.ends_at = now + entry.tracked.job.estimate(self.rule.estimate)
+        self.world.clock.at(now + entry.tracked.job.runtime, self._end, entry, entry.tracked.starts)
 
-    def _end(self, entry: _Entry, start: int) -> None:
-        if entry.starts == start and entry.nodes:
-            self.world.stats.jobs[self.group.priority, "done"] += 1
+    def _end(self, entry: QueuedJob, start: int) -> None:
+        if entry.tracked.starts == start and entry.nodes:
+            entry.tracked.end("done", self.world.clock.now)
             self._free(entry)
             self._start()
 
-    def _free(self, entry: _Entry) -> None:
+    def _free(self, entry: QueuedJob) -> None:
         """The nodes of a job that ends or is interrupted idle, as far as it still has them."""
         for machine in entry.nodes:
             if self._busy.pop(machine, None) and machine.cluster is self._cluster and not machine.reclaim:
@@ -102,6 +130,7 @@ class QueueOwner(PermanentOwner):
     def _interrupt(self, machines: list[Machine]) -> None:
         """The jobs on those nodes are queued again, as the first."""
         for entry in dict.fromkeys(self._busy[one] for one in machines if one in self._busy):
+            entry.tracked.interrupt(self.world.clock.now)
             self._free(entry)
             self._enqueue(entry, first=True)
 
@@ -119,34 +148,99 @@ class QueueOwner(PermanentOwner):
         if cluster is None or not cluster.held:
             self._look_later()
             return
-        short, head = self._short(cluster)
-        asked = sum(request.count for request in self._requests.values())
-        if short > asked and len(self._requests) < PENDING:
-            # What the head lacks is asked for whole: half of it would only idle.
-            first = min(max(head - asked, 0), short - asked)
-            for count in [*filter(None, [first]), *parts(short - asked - first)]:
-                request = self.world.grow(cluster, count)
-                self._requests[request.id] = request
-        elif short == 0:
-            for request in list(self._requests.values()):
-                self.world.withdraw(request)
-            self._requests.clear()
+        self._ask(cluster, self._lacks(cluster))
         self._give_back_idle(cluster)
-        if self._queue or len(cluster.held) > self.rule.least:
+        if self._waiting or len(cluster.held) > self.rule.least:
             self._look_later()
 
-    def _short(self, cluster: Cluster) -> tuple[int, int]:
-        """Return nodes that it would ask for, had it asked for none; how many of them the head of the queue needs."""
-        if not self._queue:
-            return 0, 0
-        ready = len(cluster.held) - len(self._busy)  # idle ones and those that start
-        room = max(0, self.rule.most - len(cluster.held))
-        head = min(max(0, self._queue[0].job.size - ready), room)
-        by_rule = math.ceil(self._queued / self.rule.jobs_per_node) - ready
-        return max(head, min(by_rule, room)), head
+    def _ready(self) -> int:
+        """Return how many nodes idle or start."""
+        cluster = self._cluster
+        return len(cluster.held) - cluster.leaving - sum(not one.reclaim for one in self._busy) if cluster else 0
+
+    def _lacks(self, cluster: Cluster) -> list[int]:
+        """Return how many nodes each waiting job lacks that should be asked for, as far as the rule lets it ask.
+
+        Nodes that idle or start serve jobs in their order, as the discipline allows. What they leave counts for the
+        first job that they do not serve. A job that could not be served since the last look lets those behind it ask
+        first, unless jobs start in their order: its request may wait long, and they may need less.
+        """
+        room = self.rule.most - len(cluster.held)
+        if not self._waiting or room <= 0:
+            return []
+        left = self._ready()
+        wanted = math.ceil(self._waiting.nodes / self.rule.jobs_per_node) - left
+        smallest, skips = self._waiting.smallest(), self.rule.discipline == "first-fit"
+        unserved: list[QueuedJob] = []
+        total = 0
+        for entry in islice(self._waiting.in_order(), DEPTH):
+            if entry.size <= left and (skips or not unserved):
+                left -= entry.size
+            else:
+                unserved.append(entry)
+                total += entry.size
+                if total - left >= wanted and (left < smallest or not skips):
+                    break
+        if self.rule.discipline != "fifo":
+            unserved.sort(key=lambda entry: entry.passed)
+        lacks: list[int] = []
+        total = 0
+        for entry in unserved:
+            lack = entry.size if lacks else entry.size - left
+            # A part of a lack would only idle, be it for the bound on the cluster or for the rule.
+            if total + lack <= room and (not lacks or total + lack <= wanted):
+                lacks.append(lack)
+                total += lack
+        if len(lacks) < len(unserved):
+            unserved[0].passed = True
+        return lacks
+
+    def _ask(self, cluster: Cluster, lacks: list[int]) -> None:
+        """Have requests wait for as many nodes as jobs lack, never for more.
+
+        One request is for all that the first job lacks: half of it would only idle. The smallest is for no more than
+        the smallest lack, so that no free node is left where one job could use it.
+        """
+        short, first, least = sum(lacks), lacks[0] if lacks else 0, min(lacks, default=0)
+        waiting = sorted(self._requests.values(), key=lambda request: -request.count)
+        asked = sum(request.count for request in waiting)
+        while waiting and asked > short:
+            asked -= self._withdraw(waiting.pop())
+        if waiting and asked == short and waiting[-1].count > least and len(lacks) > 1:
+            asked -= self._withdraw(waiting.pop())
+        if first and (not waiting or waiting[0].count < first):
+            while asked + first > short:
+                asked -= self._withdraw(waiting.pop())
+            self._grow(cluster, first)
+            asked += first
+        if asked < short and len(self._requests) < PENDING:
+            for count in bundles(lacks[1:], short - asked):
+                self._grow(cluster, count)
+
+    def _grow(self, cluster: Cluster, count: int) -> None:
+        request = self.world.grow(cluster, count)
+        self._requests[request.id] = request
+
+    def _withdraw(self, request: ClusterRequest) -> int:
+        """Withdraw a request; return how many nodes it was for."""
+        del self._requests[request.id]
+        self.world.withdraw(request)
+        return request.count
 
     def _give_back_idle(self, cluster: Cluster) -> None:
+        """Give back what has idled long, unless a job waits that could use it: one that fits the cluster's own nodes,
+        or the first job while it has not waited long.
+
+        What a wider job lacks is asked for whole. Nodes that were kept for it until then would keep other queues from
+        theirs: two queues that hold half of the site each would wait for ever.
+        """
         long_ago = self.world.clock.now - self.rule.idle_limit
+        head = self._waiting.next()
+        if head is not None:
+            own = len(cluster.held) - cluster.leaving
+            smallest = head.size if self.rule.discipline == "fifo" else self._waiting.smallest()
+            if smallest <= own or head.since > long_ago:
+                return
         spare = len(cluster.held) - self.rule.least
         leaving = [one for one, since in self._idle.items() if since <= long_ago and not one.reclaim][:max(0, spare)]
         self._let_go(cluster, leaving)
@@ -218,10 +312,20 @@ class QueueOwner(PermanentOwner):
         self.world.clock.after(self.rule.interval, self._found)
 
 
-class _Entry:
-    """A job in the queue or running."""
+def bundles(lacks: list[int], most: int) -> list[int]:
+    """Return requests for what jobs lack, `most` nodes in all: half of the nodes, half of the rest and so on.
 
-    __slots__ = ("job", "nodes", "started_at", "starts")
-
-    def __init__(self, job: Job) -> None:
-        self.job, self.nodes, self.started_at, self.starts = job, list[Machine](), 0.0, 0
+    Each is for whole jobs, and the last for the smallest one alone: [1] * 13 makes 7, 3, 2 and 1.
+    """
+    chosen: list[int] = []
+    for lack in [*sorted(lacks)[:1], *sorted(lacks, reverse=True)[:-1]]:
+        if lack <= most:
+            chosen.append(lack)
+            most -= lack
+    made, bundle, left = [], 0, sum(chosen)
+    for lack in sorted(chosen, reverse=True):
+        bundle += lack
+        if bundle >= (left + 1) // 2:
+            made.append(bundle)
+            bundle, left = 0, left - bundle
+    return made

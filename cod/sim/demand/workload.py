@@ -85,6 +85,7 @@ class FarmOwner(PermanentOwner):
         priority = self.group.priority
         self.world.stats.wanted[priority] += seconds * self._wanted
         self.world.stats.delivered[priority] += seconds * min(self._wanted, len(self._up))
+        self.world.stats.served[self.group.name] += seconds * len(self._up)
 
     # ------------------------------------------------------------ what it is told
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cod.sim.randomness import HOUR
-from cod.sim.results.stats import by_priority, priorities, share
+from cod.sim.results.stats import by_priority, priorities, share, spread
 from cod.sim.scenario.records import Scenario
 from cod.sim.world import World
 from cod.states import NodeState, RequestState
@@ -18,9 +18,13 @@ MOVING = (S.TRAMPOLINE, S.WIPE, S.PRIME, S.BOOT)
 def figures(scenario: Scenario, world: World) -> dict[str, Any]:
     """Return everything that was counted, up to now.
 
-    Shares are of 1; waiting is in seconds; energy in kWh. Keys of mappings by priority are texts, as in JSON.
+    Shares are of 1; waiting is in seconds; energy in kWh. Keys of mappings by priority are texts, as in JSON. Jobs that
+    have not started count with their wait so far; `so_far` says how many these are.
     """
     stats = world.stats
+    by_label = {kind: _labelled(world, kind) for kind in ("priority", "group", "queue", "user")}
+    ranks = by_label.pop("priority")
+    waits = {name: row["wait"] for name, row in ranks.items()}
     rules = asdict(scenario.policy)
     by_rank = scenario.policy.inertia_by_priority
     rules["inertia_by_priority"] = {str(rank): by_rank[rank] for rank in sorted(by_rank)}
@@ -31,8 +35,9 @@ def figures(scenario: Scenario, world: World) -> dict[str, Any]:
         "requests": _requests(world),
         "satisfied": _satisfied(world),
         "waiting": {"granted": by_priority(stats.granted), "ready": by_priority(stats.ready),
-                    "jobs": by_priority(stats.job_waits)},
-        "jobs": _jobs(world),
+                    "jobs": waits | {"all": _wait_of_all(world)}},
+        "jobs": _jobs(world, ranks),
+        "by": by_label,
         "farms": {str(one): {"wanted_node_hours": round(stats.wanted[one] / HOUR, 3),
                              "delivered_node_hours": round(stats.delivered[one] / HOUR, 3),
                              "share": share(stats.delivered[one], stats.wanted[one])}
@@ -71,13 +76,43 @@ def _satisfied(world: World) -> dict[str, Any]:
     return made
 
 
-def _jobs(world: World) -> dict[str, Any]:
-    stats = world.stats
+def _jobs(world: World, rows: dict[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {name: row["jobs"] for name, row in rows.items()}
+    restarts = sum(figures.counts["restarts"] for (kind, _), figures in world.stats.jobs.figures.items()
+                   if kind == "priority")
+    return made | ({"restarts": restarts} if made else {})
+
+
+def _labelled(world: World, kind: str) -> dict[str, Any]:
+    """Return by name the jobs, their waits and the nodes that they used: of each priority, group, queue or user.
+
+    Nodes of farms are used while they run. Groups have, besides, what they held, used or not.
+    """
+    stats, pool, now = world.stats.jobs, world.pool, world.clock.now
+    waiting, total = stats.waiting(now), len(pool.machines) * now
+    names = [*stats.names(kind), *(name for name in (world.groups if kind == "group" else ())
+                                   if (kind, name) not in stats.figures)]
     made: dict[str, Any] = {}
-    for one in priorities(priority for priority, _ in stats.jobs):
-        row = {name: stats.jobs[one, name] for name in ("submitted", "done", "rejected", "cut")}
-        made[str(one)] = {**row, "started": len(stats.job_waits[one])}
-    return made | ({"restarts": stats.jobs_again} if made else {})
+    for name in names:
+        figures, so_far = stats.of(kind, name), waiting[kind, name]
+        used = figures.used + (world.stats.served[name] if kind == "group" else 0.0)
+        counts = {what: figures.counts[what] for what in ("submitted", "done", "rejected", "cut", "started")}
+        made[name] = row = {
+            "jobs": {**counts, "never_started": len(so_far)},
+            "wait": spread([*figures.waits, *so_far]) | {"so_far": len(so_far)},
+            "used_node_hours": round(used / HOUR, 3), "share": share(used, total)}
+        if kind == "group":
+            held = pool.held_by_group[name]
+            row.update(held_node_hours=round(held / HOUR, 3), nodes_held=share(held, now))
+    return made
+
+
+def _wait_of_all(world: World) -> dict[str, Any]:
+    jobs = world.stats.jobs
+    waits = [wait for name in jobs.names("priority") for wait in jobs.of("priority", name).waits]
+    so_far = [wait for (kind, _), waits in jobs.waiting(world.clock.now).items() if kind == "priority"
+              for wait in waits]
+    return spread([*waits, *so_far]) | {"so_far": len(so_far)}
 
 
 def _reallocation(world: World) -> dict[str, Any]:

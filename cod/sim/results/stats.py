@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cod.sim.results.jobstats import JobStats
 from cod.states import RequestState
 
 if TYPE_CHECKING:
@@ -17,22 +18,22 @@ class Stats:
     """Counters and samples. Samples are seconds, by priority.
 
     granted   from asking to the grant; `ready`: until all nodes of the request run their system
-    job_waits from a job's submission to its start
+    jobs      what became of jobs
     wanted, delivered   node-seconds that farms wanted and had
+    served    node-seconds in which nodes of farms ran, by group
     """
 
     def __init__(self) -> None:
         self.passes = self.assigned = self.warnings = self.expired = 0
         self.reclaims = self.taken = self.given = self.seized = 0
-        self.jobs_cut = self.jobs_again = 0
         self.asked: Counter[int] = Counter()
         self.outcomes: Counter[tuple[int, str]] = Counter()
         self.granted: dict[int, list[float]] = defaultdict(list)
         self.ready: dict[int, list[float]] = defaultdict(list)
-        self.jobs: Counter[tuple[int, str]] = Counter()
-        self.job_waits: dict[int, list[float]] = defaultdict(list)
+        self.jobs = JobStats()
         self.wanted: dict[int, float] = defaultdict(float)
         self.delivered: dict[int, float] = defaultdict(float)
+        self.served: dict[str, float] = defaultdict(float)
         self._starting: dict[int, ClusterRequest] = {}
 
     def submitted(self, request: ClusterRequest) -> None:
@@ -62,17 +63,17 @@ class Stats:
 
 
 def spread(samples: Sequence[float]) -> dict[str, float | int | None]:
-    """Return how many, mean, median, 95th percentile (nearest rank) and largest of samples; None where there is
-    none."""
+    """Return how many, mean, median, 95th and 99th percentile (nearest rank) and largest of samples; None where there
+    is none."""
     if not samples:
-        return {"count": 0, "mean": None, "median": None, "p95": None, "max": None}
+        return {"count": 0, "mean": None, "median": None, "p95": None, "p99": None, "max": None}
     order = sorted(samples)
 
     def rank(share: float) -> float:
         return round(order[max(0, math.ceil(share * len(order)) - 1)], 3)
 
     return {"count": len(order), "mean": round(math.fsum(order) / len(order), 3), "median": rank(0.5),
-            "p95": rank(0.95), "max": round(order[-1], 3)}
+            "p95": rank(0.95), "p99": rank(0.99), "max": round(order[-1], 3)}
 
 
 def by_priority(samples: dict[int, list[float]]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ def word(about: str, default: Any = ...) -> Any:
     return Field(default, description=about)
 
 
+Discipline = Literal["fifo", "first-fit", "easy"]
 Size = Annotated[int, key("nodes", low=1)]
 
 
@@ -129,8 +130,8 @@ class Queue:
     """A batch queue is one virtual cluster, which grows with it and shrinks when it idles (the paper's SGE VCM).
 
     Each `interval` it asks for a node for every `jobs_per_node` nodes' worth of queued jobs, and gives back those that
-    have idled for `idle_limit`, down to `least`. Asked to give nodes up, it gives idle ones first, then those of the
-    job that started last, which is queued again.
+    have idled for `idle_limit` and that no waiting job could use, down to `least`. Asked to give nodes up, it gives
+    idle ones first, then those of the job that started last, which is queued again.
     """
 
     name: str = word("its name")
@@ -148,6 +149,8 @@ class Queue:
     interval: float = key("between looks at the queue", 60.0, low=1)
     idle_limit: float = key("a node that idles longer is given back", 600.0)
     answer: float = key("seconds in which it gives back what a reclaim names", 10.0)
+    discipline: Discipline = word("which job starts next: fifo, first-fit, or easy (backfill)", "first-fit")
+    estimate: float = key("with easy: the run time that users ask for, as a multiple of the run time", 2.0, low=0.01)
 
 
 @dataclass(frozen=True, slots=True, config=KEYS)
@@ -188,6 +191,8 @@ class Trace:
     interval: float = key("see queue", 60.0, low=1)
     idle_limit: float = key("see queue", 600.0)
     answer: float = key("see queue", 10.0)
+    discipline: Discipline = word("see queue", "first-fit")
+    estimate: float = key("see jobs and queue; for jobs of the trace that name no time limit", 2.0, low=0.01)
 
 
 Demand = Jobs | Queue | Farm | Trace

@@ -1,0 +1,25 @@
+"""A job, as an owner submits it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job of `size` nodes that is submitted at `at` and runs for `runtime` seconds.
+
+    lease        run time that its user asks for, in seconds; None for an estimate by the rule of the demand
+    queue, user  names that it counts under; empty: the demand's name, and nobody's
+    """
+
+    at: float
+    size: int
+    runtime: float
+    lease: float | None = None
+    queue: str = ""
+    user: str = ""
+
+    def estimate(self, factor: float) -> float:
+        """Return the run time that the user asks for, or else the run time times `factor`, in seconds."""
+        return self.lease or self.runtime * factor

@@ -1,0 +1,81 @@
+"""The jobs that wait in a batch queue, in their order and by their size."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator
+
+from cod.sim.cluster import Machine
+from cod.sim.results.jobstats import TrackedJob
+
+
+class QueuedJob:
+    """A job in the queue or running.
+
+    rank        its place in the queue: lower ranks come first
+    since       when it was queued, the last time
+    nodes       the machines that it runs on; none while it waits
+    ends_at     when it ends by the estimate, while it runs
+    passed      whether jobs behind it may ask for nodes first
+    """
+
+    __slots__ = ("ends_at", "nodes", "passed", "rank", "since", "started_at", "tracked")
+
+    def __init__(self, tracked: TrackedJob) -> None:
+        self.tracked, self.nodes, self.rank = tracked, list[Machine](), 0
+        self.passed = False
+        self.since = self.started_at = self.ends_at = 0.0
+
+    @property
+    def size(self) -> int:
+        """Return how many nodes the job needs."""
+        return self.tracked.job.size
+
+
+class WaitingJobs:
+    """Jobs that wait. `nodes`: how many all of them need together."""
+
+    def __init__(self) -> None:
+        self.nodes = 0
+        self._by_size: dict[int, deque[QueuedJob]] = {}
+        self._first = self._last = 0
+
+    def __bool__(self) -> bool:
+        """Return whether any job waits."""
+        return bool(self._by_size)
+
+    def add(self, entry: QueuedJob, now: float, *, first: bool) -> None:
+        """Queue a job as the last one, or as the first one."""
+        jobs = self._by_size.setdefault(entry.size, deque())
+        if first:
+            self._first -= 1
+            entry.rank = self._first
+            jobs.appendleft(entry)
+        else:
+            self._last += 1
+            entry.rank = self._last
+            jobs.append(entry)
+        entry.since = now
+        self.nodes += entry.size
+
+    def remove(self, entry: QueuedJob) -> None:
+        """Take a job out of the queue."""
+        jobs = self._by_size[entry.size]
+        jobs.remove(entry)
+        if not jobs:
+            del self._by_size[entry.size]
+        self.nodes -= entry.size
+
+    def next(self, room: int | None = None) -> QueuedJob | None:
+        """Return the first job; with `room`, the first that needs no more nodes than that."""
+        firsts = [jobs[0] for size, jobs in self._by_size.items() if room is None or size <= room]
+        return min(firsts, key=lambda entry: entry.rank, default=None)
+
+    def smallest(self) -> int:
+        """Return how many nodes the smallest job needs."""
+        return min(self._by_size)
+
+    def in_order(self) -> Iterator[QueuedJob]:
+        """Yield all jobs, the first one first."""
+        return heapq.merge(*self._by_size.values(), key=lambda entry: entry.rank)

@@ -1,0 +1,129 @@
+"""What becomes of jobs, counted by priority, group, queue and user."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+
+from cod.sim.demand.job import Job
+
+Label = tuple[str, str]  # a kind, such as 'group', and a name
+OUTCOMES = ("done", "rejected", "cut")
+
+
+class JobFigures:
+    """Figures of the jobs of one label.
+
+    counts  'submitted', 'started', each of `OUTCOMES`, and 'restarts' of jobs that were interrupted
+    waits   seconds from submission to the first start, of jobs that started
+    used    node-seconds in which jobs ran, those that were interrupted among them
+    """
+
+    __slots__ = ("counts", "used", "waits")
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.waits: list[float] = []
+        self.used = 0.0
+
+
+class TrackedJob:
+    """A job from its submission to its end. `starts`: how often it has started; `since`: counted as used until then."""
+
+    __slots__ = ("_all", "_figures", "job", "labels", "since", "starts")
+
+    def __init__(self, job: Job, labels: tuple[Label, ...], everything: JobStats) -> None:
+        self.job, self.labels, self.starts = job, labels, 0
+        self.since: float | None = None
+        self._all = everything
+        self._figures = [everything.figures[label] for label in labels]
+        self._count("submitted")
+
+    def start(self, now: float) -> None:
+        """Note that the job runs from `now` on."""
+        if self.starts:
+            self._count("restarts")
+        else:
+            self._count("started")
+            wait = now - self.job.at
+            for figures in self._figures:
+                figures.waits.append(wait)
+        self.starts += 1
+        self.since = now
+
+    def sum_up(self, now: float) -> None:
+        """Count the nodes that the job has used until `now`, if it runs."""
+        if self.since is not None:
+            used, self.since = self.job.size * (now - self.since), now
+            for figures in self._figures:
+                figures.used += used
+
+    def interrupt(self, now: float) -> None:
+        """Note that the job does not run any longer, and has to begin anew."""
+        self.sum_up(now)
+        self.since = None
+
+    def end(self, outcome: str, now: float) -> None:
+        """Note that the job has ended: as done, rejected, or cut by the end of its lease."""
+        self.interrupt(now)
+        self._count(outcome)
+        del self._all.open[self]
+
+    def _count(self, what: str) -> None:
+        for figures in self._figures:
+            figures.counts[what] += 1
+
+
+class JobStats:
+    """The figures of all jobs by their labels. `open`: jobs that have been submitted and have not ended.
+
+    sources  demands that have more jobs to submit
+    """
+
+    def __init__(self) -> None:
+        self.figures: defaultdict[Label, JobFigures] = defaultdict(JobFigures)
+        self.open: dict[TrackedJob, None] = {}
+        self.sources = 0
+
+    def submit(self, job: Job, group: str, priority: int, queue: str) -> TrackedJob:
+        """Return the job as one that is tracked. `queue`: the name of the demand, for a job that names no queue."""
+        labels: tuple[Label, ...] = (("priority", str(priority)), ("group", group), ("queue", job.queue or queue))
+        if job.user:
+            labels += (("user", job.user),)
+        tracked = TrackedJob(job, labels, self)
+        self.open[tracked] = None
+        return tracked
+
+    def of(self, kind: str, name: object) -> JobFigures:
+        """Return the figures of a label, of a priority for example."""
+        return self.figures[kind, str(name)]
+
+    def names(self, kind: str) -> list[str]:
+        """Return the names of a kind that occur, in order; the highest priority first."""
+        found = [name for of_kind, name in self.figures if of_kind == kind]
+        if kind == "priority":
+            return sorted(found, key=int, reverse=True)
+        return sorted(found, key=natural)
+
+    def finished(self) -> bool:
+        """Return whether all jobs have ended and none will be submitted."""
+        return not self.sources and not self.open
+
+    def sum_up(self, now: float) -> None:
+        """Count what running jobs have used until `now`."""
+        for tracked in self.open:
+            tracked.sum_up(now)
+
+    def waiting(self, now: float) -> dict[Label, list[float]]:
+        """Return by label how long jobs that have not started have waited so far, in seconds."""
+        made: dict[Label, list[float]] = defaultdict(list)
+        for tracked in self.open:
+            if not tracked.starts:
+                for label in tracked.labels:
+                    made[label].append(now - tracked.job.at)
+        return made
+
+
+def natural(name: str) -> list[tuple[str, int]]:
+    """Return a key that sorts 'q-2' before 'q-10'."""
+    return [(text, int(digits or -1)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
