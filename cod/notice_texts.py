@@ -34,6 +34,7 @@ KINDS = {
     "hardware": "a node's hardware has changed",
     "architecture": "a machine cannot be booted",
     "quarantined": "a node was taken out of service and needs an administrator",
+    "switch-port": "a switch port could not be put into its VLAN and needs an administrator",
     "captured": "a node's disk was saved as an image",
     "capture-failed": "the capture of a node's disk failed",
     "vcm-certificate": "the certificate of the vcluster's VCM expires soon, or has expired, and was not renewed",
@@ -49,7 +50,8 @@ REMEDIES = {
     "lease-extended": "Open the cluster", "lease-ended": "Extend the lease", "drained": "Request a new cluster",
     "reclaim": "Choose nodes to release", "reclaim-dropped": "Open the cluster",
     "reclaimed": "Request more nodes", "rejected": "See why, and change the request", "node-lost": "Open the cluster",
-    "hardware": "Look at the node", "quarantined": "Look at the node", "captured": "Open the image",
+    "hardware": "Look at the node", "quarantined": "Look at the node",
+    "switch-port": "Look at the node", "captured": "Open the image",
     "capture-failed": "Try again", "volume-deleted": "Restore the volume",
     "volume-trouble": "Look at the volume", "vcm-certificate": "Enroll the VCM again",
 }
@@ -201,6 +203,15 @@ def quarantined(node: str, reason: str) -> NoticeText:
     return _news("quarantined", f"node {node} is quarantined",
                  f"Node {node} was taken out of service: {_sentence(reason)} It gets no work until an administrator "
                  f"returns it to service.", _path("nodes", node))
+
+
+def port_given_up(switch: str, port: str, node: str, vlan: int, reason: str) -> NoticeText:
+    """Describe a switch port that was not put into its VLAN. `node`: whose NIC is on it, '' where nobody knows."""
+    of = f" of node {node}" if node else ""
+    return _news("switch-port", f"port {port} of switch {switch} could not be changed",
+                 f"Port {port} of switch {switch}{of} was not put into VLAN {vlan}: {_sentence(reason)} It is not "
+                 f"tried again until an administrator has it tried again, or the port is wanted in another VLAN.",
+                 _path("nodes", node) if node else _path("nodes"))
 
 
 def captured(node: str, image: str, template: str) -> NoticeText:

@@ -302,8 +302,8 @@ def images(context: PartContext) -> list[Any]:
 
 
 def manager(context: PartContext) -> list[Any]:
-    """Return the resource manager, deadlines, readiness checks, power, consoles, delivery of notices, accounts,
-    pruning."""
+    """Return the resource manager, deadlines, readiness checks, power, switch ports, consoles, delivery of notices,
+    accounts, pruning."""
     from cod.fileservers.drivers import drivers as file_servers
     from cod.fileservers.edge import FileServerEdge
     from cod.net.notify.delivery import Post
@@ -311,6 +311,8 @@ def manager(context: PartContext) -> list[Any]:
     from cod.power.edge import PowerEdge
     from cod.power.meters import Meters
     from cod.power.recorder import Recorder
+    from cod.switches import drivers as switch_drivers
+    from cod.switches.edge import SwitchEdge
     from cod.web.signin.directory_sync import DirectorySync
     from cod.workers.certificates import CertificateWatch
     from cod.workers.energy import Accountant
@@ -322,15 +324,19 @@ def manager(context: PartContext) -> list[Any]:
     g = context
     gc.set_threshold(*GARBAGE)
     planner = Manager(g.reactor, g.pool, g.site, g.settings.name, g.clock, g.wake.effects)
-    switches = drivers(g.reactor)
-    power = PowerEdge(g.reactor, g.pool, switches, g.settings.name, g.clock, g.site)
-    meters = Meters(g.reactor, g.pool, switches, g.settings.name, g.clock, g.site)
+    power_drivers = drivers(g.reactor)
+    power = PowerEdge(g.reactor, g.pool, power_drivers, g.settings.name, g.clock, g.site)
+    meters = Meters(g.reactor, g.pool, power_drivers, g.settings.name, g.clock, g.site)
+    switches = SwitchEdge(g.reactor, g.pool, switch_drivers.drivers(g.reactor), g.settings.name, g.clock, g.site,
+                          g.wake.effects)
     recorder = Recorder(g.reactor, g.pool, consoles(g.reactor), g.settings.name, g.clock, g.site, g.settings.consoles)
     g.wake.on("manager", planner.wake)
     g.wake.on("power", power.wake)
+    g.wake.on("switches", switches.wake)
     post = Post(g.reactor, g.pool, g.site, g.settings.name, secretfile.key(g.settings.webhook_key), g.clock)
     g.wake.on("notices", post.wake)
-    return [planner, power, meters, recorder, Prober(g.reactor, g.pool, g.site, g.clock, g.wake.effects), post,
+    return [planner, power, meters, switches, recorder,
+            Prober(g.reactor, g.pool, g.site, g.clock, g.wake.effects), post,
             Accountant(g.reactor, g.pool, g.site, g.clock),
             CertificateWatch(g.reactor, g.pool, partial(ca.ends_at, g.settings.authority), g.clock),
             DirectorySync(g.reactor, g.pool, g.site, g.clock),

@@ -1,0 +1,161 @@
+"""Sessions with switches: which ports to change or to verify now, and what came of it.
+
+One server at a time has a session with a switch: a claim, which outlives the longest session. The ports that are due
+are changed in one session, and read back. What a server whose claim has run out did meanwhile nobody knows: its ports
+are read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cod import notice_texts
+from cod.core import notices, switch_ports
+from cod.model import Effect, Node, Site, Switch, SwitchPort
+from cod.policy.nodes import switch_ports as policy
+from cod.store.engine import Tx
+from cod.store.nodes import conflicts, nodes
+from cod.store.nodes import switch_ports as ports
+from cod.store.nodes import switches as store
+
+LINGERS = 5.0  # seconds that a session of a server that died may still take
+BATCH = 64  # ports that one session changes or verifies
+MOVED = (Effect("wake", "orders"), Effect("wake", "manager"))
+NEIGHBOUR = "<neighbour "
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchTask:
+    """A claimed switch, and the ports to change or to verify in this session: each with the VLAN that it should be
+    in."""
+
+    switch: Switch
+    epoch: int
+    ports: tuple[tuple[SwitchPort, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PortOutcome:
+    """What came of a port in a session.
+
+    found    the VLAN that it was in; None: could not be read
+    vlan     the VLAN that it is in now; None: not known
+    error    why it is not in the VLAN that it should be in; '' when it is
+    lasting  trying again is useless
+    """
+
+    found: int | None
+    vlan: int | None
+    error: str = ""
+    lasting: bool = False
+
+
+def began(tx: Tx, server: str, names: Sequence[str], now: float) -> None:
+    """Take in that the server has only begun: it has no session, though one that it had may last for a moment. `names`
+    are the site's switches."""
+    store.keep(tx, names)
+    store.shorten(tx, server, now + LINGERS)
+    ports.forget_unused(tx, names)
+
+
+def place_reported(tx: Tx, site: Site, after: int, limit: int, now: float) -> int | None:
+    """Read the stored hardware reports of `limit` nodes with larger ids for the ports that they name, as the site file
+    has switches now. Returns the last node's id; None when there are no more."""
+    found = nodes.reported_after(tx, after, limit, holding=NEIGHBOUR)
+    for node in found:
+        assert node.attributes is not None
+        macs = [each.mac for each in policy.neighbours(node.attributes)]
+        known = nodes.by_macs(tx, macs)
+        own = [mac for mac in macs if mac in known and known[mac].id == node.id]
+        for seen in policy.neighbours(node.attributes):
+            place = policy.place(site.switches, seen.switch, seen.port)
+            if place is not None and seen.mac in own:
+                switch_ports.connect(tx, node, seen.mac, *place, source="lldp", now=node.reported_at or now)
+    return found[-1].id if found else None
+
+
+def is_due(tx: Tx, now: float) -> bool:
+    """Return whether a session with any switch may be wanted now."""
+    return bool(ports.switches_due(tx, now)) or store.is_check_wanted(tx)
+
+
+def claim(
+    tx: Tx, server: str, switches: Sequence[Switch], busy: Sequence[str], room: int, now: float, lease: float
+) -> list[SwitchTask]:
+    """Claim at most `room` switches that have something due, without those in `busy`, for `lease` seconds."""
+    due = ports.switches_due(tx, now)
+    tasks: list[SwitchTask] = []
+    for row in store.every(tx):
+        switch = policy.named(switches, row.name)
+        wanted = row.check_wanted or (row.name in due and row.next_at <= now)
+        if switch is None or not wanted or row.name in busy or len(tasks) >= room:
+            continue
+        claimed = store.claim(tx, row, server, now, now + lease)
+        if claimed is not None:
+            batch = tuple((port, switch.provisioning_vlan if port.wanted_vlan is None else port.wanted_vlan)
+                          for port in ports.due(tx, row.name, now, BATCH))
+            tasks.append(SwitchTask(switch, claimed.epoch, batch))
+    return tasks
+
+
+def ended(
+    tx: Tx, task: SwitchTask, outcomes: Mapping[int, PortOutcome], about: str, now: float
+) -> tuple[Effect, ...]:
+    """Write what came of a session, by the ports' ids; returns who should look at once."""
+    name = task.switch.name
+    if not store.ended(tx, name, task.epoch, failures=0, reason="", next_at=0.0, about=about[:200], tried_at=now,
+                       answered_at=now):
+        ports.verify_soon(tx, list(outcomes), now)
+        return (switch_ports.WAKE,)
+    more = len(task.ports) == BATCH
+    for port, vlan in task.ports:
+        _note(tx, task.switch, port, vlan, outcomes[port.id], now)
+    return (*MOVED, *((switch_ports.WAKE,) if more else ()))
+
+
+def failed(tx: Tx, task: SwitchTask, error: str, now: float) -> tuple[Effect, ...]:
+    """Write that the session failed as a whole: the switch did not answer, or refused the account."""
+    row = store.get(tx, task.switch.name)
+    failures = 1 if row is None else row.failures + 1
+    if not store.ended(tx, task.switch.name, task.epoch, failures=failures, reason=error, tried_at=now,
+                       next_at=now + policy.pause(failures)):
+        ports.verify_soon(tx, [port.id for port, _ in task.ports], now)
+        return ()
+    for port, vlan in task.ports:
+        _note(tx, task.switch, port, vlan, PortOutcome(None, None, error), now)
+    return MOVED
+
+
+def _note(tx: Tx, switch: Switch, port: SwitchPort, vlan: int, outcome: PortOutcome, now: float) -> None:
+    """Write what came of a port, unless a newer wish has been made."""
+    again = now + switch.verify if port.wanted_vlan is not None else None
+    strayed = not port.pending and outcome.found is not None and outcome.found != vlan
+    if strayed:
+        about = (f"port {port.port} of switch {switch.name} was in VLAN {outcome.found} where COD had put it in VLAN "
+                 f"{vlan}; " + ("it was put back" if not outcome.error else outcome.error))
+        if not conflicts.seen_since(tx, "switch", now - switch_ports.AGAIN, mac=port.mac, about=about):
+            conflicts.add(tx, "switch", about, now, mac=port.mac)
+    seen = {"applied_vlan": outcome.vlan, "verified_at": now} if outcome.vlan is not None else {}
+    if not outcome.error:
+        corrected = {"corrected_at": now} if strayed else {}
+        ports.outcome(tx, port, applied_seq=port.seq, attempts=0, reason="", given_up=False, next_at=again, **seen,
+                      **corrected)
+        return
+    attempts = port.attempts + 1
+    if strayed:  # the node is not where it should be: a wish like any other, with a budget of its own
+        held = ports.get(tx, port.id, lock=True)
+        if held is not None and held.seq == port.seq:
+            ports.change(tx, ports.wish(tx, held, port.wanted_vlan, now), attempts=1, reason=outcome.error,
+                         next_at=now + policy.pause(1), **seen)
+        return
+    if not port.pending:  # it could not be read: where it was put it counts as being
+        ports.outcome(tx, port, attempts=attempts, reason=outcome.error, next_at=now + max(
+            policy.pause(attempts), min(switch.verify, policy.LONGEST_PAUSE)), **seen)
+        return
+    pause = None if outcome.lasting else policy.retry_after(attempts, now - port.wished_at)
+    columns = {"given_up": True, "next_at": None} if pause is None else {"next_at": now + pause}
+    if ports.outcome(tx, port, attempts=attempts, reason=outcome.error, **columns, **seen) and pause is None:
+        node: Node | None = None if port.node_id is None else nodes.get(tx, port.node_id)
+        told = notice_texts.port_given_up(switch.name, port.port, node.name if node else "", vlan, outcome.error)
+        notices.add(tx, **told, group_id=None, now=now)

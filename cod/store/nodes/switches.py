@@ -1,0 +1,72 @@
+"""Sessions with switches: who has the claim on one, and what came of the last.
+
+A claim is the pair (`claimed_by`, `epoch`): each claim adds one to the epoch, so that a server that comes back after
+its claim ran out and was taken over is told from the new owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import fields, replace
+from typing import Any
+
+from sqlalchemy import delete, insert, or_, select, update
+
+from cod.model import SwitchSession
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+_s = t.switches.c
+_COLUMNS = [_s[field.name] for field in fields(SwitchSession)]
+
+
+def every(tx: Tx) -> list[SwitchSession]:
+    """Return what is known of every switch, by name."""
+    return [SwitchSession(*row) for row in tx.execute(select(*_COLUMNS).order_by(_s.name))]
+
+
+def get(tx: Tx, name: str) -> SwitchSession | None:
+    """Return what is known of the switch; None where no session with it was ever wanted."""
+    row = tx.execute(select(*_COLUMNS).where(_s.name == name)).one_or_none()
+    return SwitchSession(*row) if row else None
+
+
+def keep(tx: Tx, names: Collection[str]) -> None:
+    """Have a row for each of those switches, and none for others."""
+    known = set(tx.scalars(select(_s.name)))
+    if gone := known - set(names):
+        tx.execute(delete(t.switches).where(_s.name.in_(gone)))
+    if new := sorted(set(names) - known):
+        tx.execute(insert(t.switches), [{"name": name} for name in new])
+
+
+def claim(tx: Tx, switch: SwitchSession, server: str, now: float, until: float) -> SwitchSession | None:
+    """Claim the switch until `until`; None when another server has been quicker."""
+    free = or_(_s.claim_expires.is_(None), _s.claim_expires <= now)
+    columns: dict[str, Any] = {"claimed_by": server, "claim_expires": until, "epoch": switch.epoch + 1,
+                               "check_wanted": False}
+    won = tx.execute(update(t.switches).where(_s.name == switch.name, _s.epoch == switch.epoch, free).values(**columns))
+    return replace(switch, **columns) if won.rowcount == 1 else None
+
+
+def shorten(tx: Tx, server: str, until: float) -> None:
+    """End claims of `server` that last longer at `until`."""
+    tx.execute(update(t.switches).where(_s.claimed_by == server, _s.claim_expires > until)
+               .values(claim_expires=until))
+
+
+def ended(tx: Tx, name: str, epoch: int, **columns: Any) -> bool:
+    """End the session of that epoch with its outcome; False, and nothing is written, when the claim was lost."""
+    done = tx.execute(update(t.switches).where(_s.name == name, _s.epoch == epoch).values(
+        claimed_by=None, claim_expires=None, **columns))
+    return done.rowcount == 1
+
+
+def is_check_wanted(tx: Tx) -> bool:
+    """Return whether a session with any switch is wanted, whether ports are due or not."""
+    return tx.scalar(select(_s.name).where(_s.check_wanted.is_(True)).limit(1)) is not None
+
+
+def want_check(tx: Tx, name: str) -> None:
+    """Want a session with the switch at once, whether ports are due or not."""
+    tx.execute(update(t.switches).where(_s.name == name).values(check_wanted=True, next_at=0.0))

@@ -1,0 +1,13 @@
+"""Every switch driver that there is, by the name that the site file uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cod.switches.driver import SwitchDriver
+from cod.switches.ovs import OvsDriver
+
+
+def drivers(reactor: Any) -> dict[str, SwitchDriver]:
+    """Return drivers that speak with `reactor`."""
+    return {"ovs": OvsDriver(reactor)}

@@ -1,0 +1,167 @@
+"""Carries out the wishes for switch ports: claims switches with ports that are due, changes the ports, reads them back.
+
+One session at a time with each switch, with all its ports that are due; at most `AT_ONCE` switches at a time. A port
+that is in its VLAN already is left alone. A port that a switch accepted and does not show in its VLAN has failed. A
+session is given up after `ATTEMPT` seconds, which is shorter than a claim lasts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import TimeoutError as TookTooLong
+
+from cod.flows.nodes import switches as flows
+from cod.flows.nodes.switches import PortOutcome, SwitchTask
+from cod.model import Effect, SiteRef
+from cod.periodic import Timer
+from cod.power.accounts import sign_in
+from cod.power.driver import PowerError
+from cod.switches.driver import SwitchDriver, SwitchError, SwitchSession, SwitchTarget
+
+POLL = 0.5  # seconds between looks for what is due
+ATTEMPT = 90.0  # seconds for one session
+LEASE = ATTEMPT + 15.0
+AT_ONCE = 16
+PAGE = 100  # nodes whose reports one transaction reads
+
+log = logging.getLogger("cod.switches")
+
+
+class SwitchEdge(Service):
+    """One server's switch edge. `reactor` keeps its time, `clock()` is the time of day for the rows."""
+
+    def __init__(
+        self, reactor: Any, pool: Any, drivers: Mapping[str, SwitchDriver], server_name: str,
+        clock: Callable[[], float], site: SiteRef, effects: Callable[[tuple[Effect, ...]], None],
+    ) -> None:
+        self._reactor, self._pool, self._drivers, self._server = reactor, pool, drivers, server_name
+        self._clock, self._site, self._effects = clock, site, effects
+        self._sessions: dict[str, Deferred[None]] = {}
+        self._looking = self._again = False
+        self._known: int | None = None  # the hash of the switches that the rows were made for
+        self._timer = Timer(reactor, POLL, self._look, at_once=True)
+
+    def startService(self) -> None:
+        """Begin to look for ports that are due."""
+        super().startService()  # type: ignore[no-untyped-call]
+        self._timer.startService()
+
+    def stopService(self) -> Deferred[Any]:
+        """Claim nothing more; fires when the open sessions have ended."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        return DeferredList([self._timer.stopService(), *self._sessions.values()], consumeErrors=True)
+
+    def wake(self) -> None:
+        """Look now: somebody has made a wish."""
+        if self._looking:
+            self._again = True
+        elif self.running:
+            self._look()
+
+    def _look(self) -> Deferred[None]:
+        self._looking = True
+        return Deferred.fromCoroutine(self._claim())
+
+    async def _claim(self) -> None:
+        try:
+            self._again = True
+            while self._again and self.running:
+                self._again = False
+                await self._claim_once()
+        except Exception as error:
+            log.error("looking for switch ports: %s", error, exc_info=not self._pool.is_away(error))
+        finally:
+            self._looking = False
+
+    async def _claim_once(self) -> None:
+        site = self._site.current
+        if self._known != hash(site.switches):  # at the start, and when the site file was read again
+            await self._pool.run(flows.began, self._server, [each.name for each in site.switches], self._clock())
+            after: int | None = 0 if site.switches else None
+            while after is not None:
+                after = await self._pool.run(flows.place_reported, site, after, PAGE, self._clock())
+            self._known = hash(site.switches)
+        room = AT_ONCE - len(self._sessions)
+        if not site.switches or room <= 0 or not await self._pool.read(flows.is_due, self._clock()):
+            return
+        for task in await self._pool.run(flows.claim, self._server, site.switches, list(self._sessions), room,
+                                         self._clock(), LEASE):
+            self._begin(task)
+
+    def _begin(self, task: SwitchTask) -> None:
+        # Entered before it begins, because it may have ended when fromCoroutine returns.
+        over = self._sessions[task.switch.name] = Deferred()
+
+        def end(_none: object) -> None:
+            del self._sessions[task.switch.name]
+            over.callback(None)
+
+        Deferred.fromCoroutine(self._carry_out(task)).addBoth(end)
+
+    async def _carry_out(self, task: SwitchTask) -> None:
+        name = task.switch.name
+        try:
+            try:
+                attempt = Deferred.fromCoroutine(self._attempt(task))
+                outcomes, about = await attempt.addTimeout(ATTEMPT, self._reactor)
+            except (SwitchError, PowerError) as error:
+                sentence = error.sentence
+            except TookTooLong:
+                sentence = f"no answer within {ATTEMPT:.0f} s"
+            except Exception as error:
+                log.exception("switch %s: the %s driver is broken", name, task.switch.driver)
+                sentence = f"the {task.switch.driver} driver failed: {type(error).__name__}"
+            else:
+                self._tell(task, outcomes)
+                self._effects(await self._pool.run(flows.ended, task, outcomes, about, self._clock()))
+                return
+            log.warning("switch %s: %s", name, sentence)
+            self._effects(await self._pool.run(flows.failed, task, sentence, self._clock()))
+        except Exception:
+            log.exception("switch %s: the outcome was not written; its claim will run out", name)
+
+    async def _attempt(self, task: SwitchTask) -> tuple[dict[int, PortOutcome], str]:
+        target = SwitchTarget(task.switch, sign_in(self._site.current, task.switch.account))
+        session = await self._drivers[task.switch.driver].open(target)
+        try:
+            return await settle(session, task), session.about
+        finally:
+            await session.close()
+
+    def _tell(self, task: SwitchTask, outcomes: Mapping[int, PortOutcome]) -> None:
+        for port, vlan in task.ports:
+            outcome, where = outcomes[port.id], f"switch {task.switch.name}, port {port.port}"
+            if outcome.error:
+                log.warning("%s: %s", where, outcome.error)
+            elif outcome.found != vlan:
+                log.info("%s: in VLAN %d, was in %s", where, vlan, outcome.found)
+
+
+async def settle(session: SwitchSession, task: SwitchTask) -> dict[int, PortOutcome]:
+    """Put the task's ports into their VLANs and read them back; returns the outcomes by the ports' ids."""
+    wanted = {port.port: vlan for port, vlan in task.ports}
+    found = dict(await session.read(wanted)) if wanted else {}
+    change = {name: vlan for name, vlan in wanted.items() if isinstance(found[name], int) and found[name] != vlan}
+    refused = dict(await session.change(change)) if change else {}
+    now = found | dict(await session.read(change)) if change else found
+    return {port.id: _outcome(vlan, found[port.port], now[port.port], refused.get(port.port))
+            for port, vlan in task.ports}
+
+
+def _outcome(
+    wanted: int, found: int | SwitchError, now: int | SwitchError, refused: SwitchError | None
+) -> PortOutcome:
+    before = found if isinstance(found, int) else None
+    if isinstance(now, SwitchError):
+        return PortOutcome(before, None, now.sentence, now.lasting)
+    if now == wanted:
+        return PortOutcome(before, now)
+    if refused is not None:
+        return PortOutcome(before, now, refused.sentence, refused.lasting)
+    return PortOutcome(before, now, f"the switch accepted VLAN {wanted} and still shows "
+                       + (f"VLAN {now}" if now else "no access VLAN"))

@@ -1,0 +1,363 @@
+"""The switch edge with a moved clock and a switch that fails as switches do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
+
+from cod.core import switch_ports
+from cod.flows.nodes import switches as flows
+from cod.model import Account, Effect, Node, Site, SiteRef, Switch, SwitchPort
+from cod.policy.nodes.switch_ports import BUDGET, LONGEST_PAUSE
+from cod.pool import in_transaction
+from cod.store.engine import Tx
+from cod.store.nodes import conflicts, nodes
+from cod.store.nodes import switch_ports as ports
+from cod.store.nodes import switches as store
+from cod.store.notices import notices
+from cod.switches.driver import SwitchError, SwitchTarget
+from cod.switches.edge import ATTEMPT, LEASE, POLL, SwitchEdge
+
+LEAF = Switch("leaf", "fake", "leaf.example", account="net", provisioning_vlan=10, verify=300.0)
+
+
+class Straight:
+    """The pool without its threads: the flow runs now, in a transaction."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def run(self, flow: Callable[..., Any], *args: Any, **words: Any) -> Deferred[Any]:
+        return succeed(in_transaction(self.engine, flow, *args, **words))
+
+    read = run
+
+    def is_away(self, error: BaseException) -> bool:
+        return False
+
+
+class Leaf:
+    """A switch with access ports. `deaf` ports accept a change and do not make it; `refused` ones say why not. A switch
+    that is `away` does not answer; one that is `hung` never does."""
+
+    about = "a fake switch"
+
+    def __init__(self) -> None:
+        self.vlans = {f"p{n}": 10 for n in range(1, 101)}
+        self.deaf: set[str] = set()
+        self.refused: dict[str, SwitchError] = {}
+        self.away = ""
+        self.hung = False
+        self.sessions: list[dict[str, int]] = []
+        self.open_now = self.most_open = 0
+        self.passwords: list[str] = []
+        self.before_change: Callable[[], None] = lambda: None
+
+    async def open(self, target: SwitchTarget) -> Leaf:
+        if self.hung:
+            await Deferred()
+        if self.away:
+            raise SwitchError(self.away)
+        assert target.sign_in is not None
+        self.passwords.append(target.sign_in.password)
+        self.sessions.append({})
+        self.open_now += 1
+        self.most_open = max(self.most_open, self.open_now)
+        return self
+
+    async def read(self, names: Collection[str]) -> Mapping[str, int | SwitchError]:
+        missing = SwitchError("the switch has no such port", lasting=True)
+        return {name: self.vlans.get(name, missing) for name in names}
+
+    async def change(self, wanted: Mapping[str, int]) -> Mapping[str, SwitchError]:
+        self.before_change()
+        self.sessions[-1] |= wanted
+        self.vlans |= {name: vlan for name, vlan in wanted.items() if name not in self.deaf | self.refused.keys()}
+        return {name: self.refused[name] for name in wanted if name in self.refused}
+
+    async def close(self) -> None:
+        self.open_now -= 1
+
+
+class World:
+    """An edge, its clock, its database, and a switch."""
+
+    def __init__(self, engine: Engine, folder: Path) -> None:
+        self.engine, self.clock, self.leaf = engine, Clock(), Leaf()
+        self.clock.advance(1000.0)
+        password = folder / "password"
+        password.touch(0o600)
+        password.write_text("secret\n")
+        self.password = password
+        accounts = (Account("net", "cod", str(password)),)
+        self.site = SiteRef(Site(name="test", domain="cod.test", subnets=(), switches=(LEAF,), accounts=accounts))
+        self.woken: list[Effect] = []
+        self.edge = self.another("s1")
+
+    def another(self, server: str) -> SwitchEdge:
+        drivers: Any = {"fake": self.leaf}
+        return SwitchEdge(self.clock, Straight(self.engine), drivers, server, self.clock.seconds, self.site,
+                          self.woken.extend)
+
+    def tx(self, flow: Callable[..., Any], *args: Any, **words: Any) -> Any:
+        return in_transaction(self.engine, flow, *args, **words)
+
+    def node(self, number: int, name: str | None = None) -> Node:
+        def add(tx: Tx) -> Node:
+            node = nodes.add(tx, name=f"n{number}", boot_mac=f"52:54:00:00:00:{number:02x}", now=0.0, cause="seen",
+                             actor="dhcp")
+            switch_ports.connect(tx, node, node.boot_mac, "leaf", name or f"p{number}", source="lldp", now=0.0)
+            return node
+
+        node: Node = self.tx(add)
+        return node
+
+    def want(self, node: Node, vlan: int | None) -> None:
+        self.tx(switch_ports.want, node, vlan, self.clock.seconds())
+
+    def arrived(self, node: Node) -> bool:
+        return bool(self.tx(switch_ports.arrived, node))
+
+    def port(self, node: Node) -> SwitchPort:
+        found: SwitchPort | None = self.tx(ports.of_mac, node.boot_mac)
+        assert found is not None
+        return found
+
+    def after(self, seconds: float) -> None:
+        for _ in range(int(seconds / POLL)):
+            self.clock.advance(POLL)
+
+
+@pytest.fixture
+def world(engine: Engine, tmp_path: Path) -> Iterator[World]:
+    world = World(engine, tmp_path)
+    world.edge.startService()
+    yield world
+    world.edge.stopService()
+
+
+pytestmark = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+
+
+def test_a_wish_is_carried_out_read_back_and_told(world: World) -> None:
+    node = world.node(1)
+    world.want(node, 20)
+    assert not world.arrived(node)
+    world.edge.wake()
+    assert world.arrived(node)
+    assert world.leaf.vlans["p1"] == 20
+    assert set(flows.MOVED) <= set(world.woken)
+    assert (world.port(node).applied_vlan, world.port(node).reason) == (20, "")
+    world.want(node, None)
+    world.after(POLL)
+    assert world.leaf.vlans["p1"] == 10, "the provisioning VLAN of its switch"
+    assert world.leaf.open_now == 0
+    (session,) = world.tx(store.every)
+    assert (session.about, session.reason, session.claimed_by) == ("a fake switch", "", None)
+
+
+def test_ports_of_a_switch_are_changed_in_one_session_and_those_that_are_right_are_left_alone(world: World) -> None:
+    several = [world.node(n) for n in range(1, 6)]
+    world.leaf.vlans["p5"] = 20
+    for node in several:
+        world.want(node, 20)
+    world.after(1.0)
+    assert world.leaf.sessions == [{f"p{n}": 20 for n in range(1, 5)}]
+    assert all(map(world.arrived, several))
+    assert world.leaf.most_open == 1
+
+
+def test_more_ports_than_a_session_takes(world: World) -> None:
+    several = [world.node(n) for n in range(1, flows.BATCH + 11)]
+    for node in several:
+        world.want(node, 20)
+    world.after(2 * POLL)
+    assert [len(each) for each in world.leaf.sessions] == [flows.BATCH, 10]
+
+
+def test_a_switch_that_is_away_is_asked_again_at_longer_pauses_and_given_up_with_a_reason(world: World) -> None:
+    node = world.node(1)
+    world.leaf.away = "the switch does not answer"
+    world.want(node, 20)
+    world.after(1.0)
+    assert world.port(node).reason == "the switch does not answer"
+    assert not world.port(node).given_up
+    world.leaf.away = ""
+    world.after(2.5)
+    assert world.arrived(node)
+    world.leaf.away = "the switch does not answer"
+    world.want(node, None)
+    world.after(BUDGET + LONGEST_PAUSE)
+    port = world.port(node)
+    assert (port.given_up, port.pending, port.applied_vlan) == (True, True, 20)
+    assert 25 <= port.attempts <= 45
+    (told,) = world.tx(lambda tx: [each.notice for each in notices.every(tx) if each.notice.kind == "switch-port"])
+    assert "Port p1 of switch leaf of node n1 was not put into VLAN 10: the switch does not answer." in told.about
+    world.leaf.away = ""
+    world.want(node, None)  # anew
+    world.after(2 * LONGEST_PAUSE)
+    assert world.arrived(node)
+
+
+def test_a_wrong_password_is_told_and_the_next_attempt_reads_the_file_again(world: World) -> None:
+    node = world.node(1)
+    world.password.unlink()
+    world.want(node, 20)
+    world.after(1.0)
+    assert world.port(node).reason.startswith("account net: ")
+    assert world.tx(store.get, "leaf").reason == world.port(node).reason
+    world.password.touch(0o600)
+    world.password.write_text("new\n")
+    world.after(5.0)
+    assert world.arrived(node)
+    assert world.leaf.passwords == ["new"]
+
+
+def test_a_port_that_does_not_exist_is_given_up_at_once_and_the_others_are_changed(world: World) -> None:
+    there, lost = world.node(1), world.node(2, "p999")
+    world.want(there, 20)
+    world.want(lost, 20)
+    world.after(1.0)
+    assert world.arrived(there)
+    assert (world.port(lost).given_up, world.port(lost).reason) == (True, "the switch has no such port")
+
+
+def test_a_switch_that_accepts_and_does_not_apply(world: World) -> None:
+    node = world.node(1)
+    world.leaf.deaf = {"p1"}
+    world.want(node, 20)
+    world.after(1.0)
+    assert world.port(node).reason == "the switch accepted VLAN 20 and still shows VLAN 10"
+    assert not world.arrived(node)
+    world.leaf.deaf = set()
+    world.after(5.0)
+    assert world.arrived(node)
+
+
+def test_a_change_that_the_switch_refuses_says_why(world: World) -> None:
+    node = world.node(1)
+    world.leaf.refused = {"p1": SwitchError("VLAN 20 does not exist", lasting=True)}
+    world.want(node, 20)
+    world.after(1.0)
+    assert (world.port(node).reason, world.port(node).given_up) == ("VLAN 20 does not exist", True)
+
+
+def test_a_switch_that_never_answers_is_left_after_a_while(world: World) -> None:
+    node = world.node(1)
+    world.leaf.hung = True
+    world.want(node, 20)
+    world.after(ATTEMPT + 1.0)
+    assert world.port(node).reason == f"no answer within {ATTEMPT:.0f} s"
+
+
+def test_a_late_change_does_not_count_for_the_next_wish(world: World) -> None:
+    """The node moves on while the switch is being told: the old VLAN is read back, and the new wish stays open."""
+    node = world.node(1)
+    world.leaf.before_change = lambda: world.want(node, None)
+    world.want(node, 20)
+    world.edge.wake()
+    assert world.leaf.vlans["p1"] == 20
+    assert not world.arrived(node)
+    world.leaf.before_change = lambda: None
+    world.after(1.0)
+    assert world.arrived(node)
+    assert world.leaf.vlans["p1"] == 10
+
+
+def test_a_server_that_is_killed_between_the_steps_is_followed_by_another(world: World) -> None:
+    node = world.node(1)
+    world.want(node, 20)
+    assert len(world.tx(flows.claim, "dead", (LEAF,), [], 1, world.clock.seconds(), LEASE)) == 1
+    world.leaf.vlans["p1"] = 20  # and there it was killed
+    world.after(LEASE - 1.0)
+    assert not world.arrived(node), "no other server has a session while the claim lasts"
+    world.after(2.0)
+    assert world.arrived(node)
+    assert world.leaf.sessions == [{}], "it was read, and is right already"
+
+
+def test_a_server_that_starts_again_waits_for_a_moment_only(world: World) -> None:
+    node = world.node(1)
+    world.want(node, 20)
+    assert len(world.tx(flows.claim, "s2", (LEAF,), [], 1, world.clock.seconds(), LEASE)) == 1
+    world.edge.stopService()
+    again = world.another("s2")
+    again.startService()
+    world.after(flows.LINGERS - 1.0)
+    assert not world.arrived(node)
+    world.after(2.0)
+    assert world.arrived(node)
+    again.stopService()
+
+
+def test_a_server_whose_claim_was_taken_over_says_nothing_and_its_ports_are_read_again(world: World) -> None:
+    node = world.node(1)
+    world.want(node, 20)
+    (late,) = world.tx(flows.claim, "slow", (LEAF,), [], 1, world.clock.seconds(), 0.0)
+    world.after(1.0)
+    assert world.arrived(node)
+    world.want(node, None)
+    world.after(1.0)
+    world.leaf.vlans["p1"] = 20  # what the slow server did at last
+    outcome = {port.id: flows.PortOutcome(10, 20) for port, _ in late.ports}
+    assert world.tx(flows.ended, late, outcome, "", world.clock.seconds()) == (switch_ports.WAKE,)
+    world.after(1.0)
+    assert world.leaf.vlans["p1"] == 10
+    assert world.arrived(node)
+
+
+def test_ports_of_isolated_nodes_are_looked_at_and_put_right(world: World) -> None:
+    held, free = world.node(1), world.node(2)
+    world.want(held, 20)
+    world.after(1.0)
+    world.leaf.vlans |= {"p1": 10, "p2": 77}  # it was restarted, and has its old configuration
+    world.after(LEAF.verify)
+    assert (world.leaf.vlans["p1"], world.leaf.vlans["p2"]) == (20, 77), "p2 was never COD's to change"
+    assert world.port(held).corrected_at is not None
+    (conflict,) = world.tx(conflicts.every)
+    assert conflict["about"] == (
+        "port p1 of switch leaf was in VLAN 10 where COD had put it in VLAN 20; it was put back")
+    assert world.arrived(free)
+
+
+def test_a_port_that_strays_and_cannot_be_put_back_has_not_arrived(world: World) -> None:
+    held = world.node(1)
+    world.want(held, 20)
+    world.after(1.0)
+    world.leaf.vlans["p1"] = 10
+    world.leaf.deaf = {"p1"}
+    world.after(LEAF.verify)
+    assert not world.arrived(held)
+    world.leaf.deaf = set()
+    world.after(LONGEST_PAUSE)
+    assert world.arrived(held)
+
+
+def test_a_switch_that_cannot_be_looked_at_does_not_cost_a_node_its_place(world: World) -> None:
+    held = world.node(1)
+    world.want(held, 20)
+    world.after(1.0)
+    world.leaf.away = "the switch does not answer"
+    world.after(BUDGET + LEAF.verify + LONGEST_PAUSE)
+    assert world.arrived(held)
+    assert not world.port(held).given_up
+    assert world.port(held).reason == "the switch does not answer"
+
+
+def test_reports_that_were_stored_before_the_site_file_named_the_switch(world: World) -> None:
+    def add(tx: Tx) -> Node:
+        report = '<node><nic mac="52:54:00:00:00:07"><neighbour switch="leaf" port="p7"/></nic></node>'
+        return nodes.add(tx, name="n7", boot_mac="52:54:00:00:00:07", now=0.0, cause="seen", actor="dhcp",
+                         attributes=report, reported_at=5.0)
+
+    node = world.tx(add)
+    world.site.current = Site(name="test", domain="cod.test", subnets=(), switches=(LEAF, Switch("b", "fake", "b")),
+                              accounts=world.site.current.accounts)
+    world.after(1.0)
+    assert (world.port(node).port, world.port(node).seen_at) == ("p7", 5.0)
