@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -76,7 +75,6 @@ class OpenVSwitch:
         return done.stdout.strip()
 
     def _begin(self, name: str, *argv: str) -> None:
-        log: Any = open(self.folder / f"{name}.log", "ab")
-        with log:
+        with open(self.folder / f"{name}.log", "ab") as log:
             self._processes[name] = subprocess.Popen(argv, env=self._environment, stdin=subprocess.DEVNULL, stdout=log,
                                                      stderr=log)

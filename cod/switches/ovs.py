@@ -223,7 +223,9 @@ class _Authority:
     compared, because its certificates have none that a host is known by (ovs-pki(8))."""
 
     def __init__(self, switch: Switch) -> None:
-        assert switch.ca_file and switch.certificate and switch.key, "the site file is checked for them"
+        assert switch.ca_file, "the site file is checked for it"
+        assert switch.certificate
+        assert switch.key
         try:
             authority = ssl.Certificate.loadPEM(Path(switch.ca_file).read_bytes())
             own = ssl.PrivateCertificate.loadPEM(Path(switch.key).read_bytes() + b"\n"
