@@ -258,6 +258,7 @@ def edge(context: PartContext) -> list[Any]:
         *(TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock) for subnet in by_address.values()),
         confd,
         *nmp,
+        *_ldap(g, authority, list(by_address)),
         Timer(g.reactor, METRICS_EVERY, metrics.Mirror(metrics.CONFD, confd.counts), at_once=True),
     ]
 
@@ -279,6 +280,19 @@ def _nmp(g: PartContext, addresses: list[str]) -> Any:
         g.reactor, g.pool, g.site, g.settings.name, listen, tls.identity, g.clock, g.wake.effects, authority)
     g.wake.on("vcms", server.poll)
     return server
+
+
+def _ldap(g: PartContext, authority: Ca, addresses: list[str]) -> list[Any]:
+    """Return the server that nodes look people up in, where the site has one."""
+    from cod.net.ldap.server import LdapServer
+    from cod.net.servertls import ServerTls
+
+    rules = g.site.current.posix
+    if not (rules.port or rules.tls_port):
+        return []
+    tls = ServerTls(authority, addresses, g.clock)
+    return [LdapServer(g.reactor, g.pool, g.site, addresses, tls, port=rules.port or None,
+                       tls_port=rules.tls_port or None)]
 
 
 def images(context: PartContext) -> list[Any]:

@@ -9,6 +9,7 @@ Import records from here: which file of the package they are in does not matter.
 
 from cod.model.addresses import *
 from cod.model.field_errors import *
+from cod.model.ldap import *
 from cod.model.machines import *
 from cod.model.messages import *
 from cod.model.metadata import *

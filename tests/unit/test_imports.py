@@ -25,7 +25,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.host": (set(), set()),
     "cod.consolefiles": (set(), set()),
     "cod.notice_texts": ({"cod.model"}, set()),
-    "cod.wire": ({"cod.wire", "cod.data", "cod.model", "cod.orders"}, {"lxml", "tftpy", "dnslib"}),
+    "cod.wire": ({"cod.wire", "cod.data", "cod.model", "cod.orders"}, {"lxml", "tftpy", "dnslib", "ldaptor"}),
     "cod.policy": ({"cod.policy", "cod.orders", *LEAVES}, set()),
     "cod.sim": ({"cod.sim", "cod.policy", "cod.site.tables", "cod.svg", *LEAVES}, {"pydantic"}),
     "cod.store": ({"cod.store", "cod.data", *LEAVES}, {"sqlalchemy", "alembic"}),

@@ -1,0 +1,198 @@
+"""A node's search in its vcluster's LDAP tree: answered from the rows of that moment, in one read.
+
+The address that asks decides which tree there is: that of the vcluster whose node runs its own system there, and none
+for others. The filter narrows what is read (names, numbers), and is then evaluated on the entries made of those rows,
+all of the one vcluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from cod.model import SITE as SITES_OWN
+from cod.model import LdapAnswer, LdapCode, LdapEntry, LdapSearch, NodeTree, Site
+from cod.policy.people import ldap_filter, ldap_tree
+from cod.policy.people.ldap_tree import CONTAINER, GROUP, KINDS, MAP, MOUNT, NETGROUP, PERSON, SUDO, Kind
+from cod.store.engine import Tx
+from cod.store.people import ldap_rows
+
+MOST = 2000
+"""Entries of one answer; a client gets more by asking for pages."""
+ROWS = 500
+"""Rows that are read at once."""
+NOTHING = LdapAnswer(LdapCode.NO_SUCH_OBJECT, text="there is no such entry for this address")
+Numbered = Iterable[tuple[int, LdapEntry]]
+
+
+def search(tx: Tx, *, address: str, search: LdapSearch, site: Site) -> LdapAnswer:
+    """Return what the search finds from that address."""
+    tree = ldap_rows.tree_at(tx, address)
+    return NOTHING if tree is None else _Search(tx, tree, search, site).answer()
+
+
+def naming_context(tx: Tx, *, address: str, site: Site) -> str:
+    """Return the base of the tree that there is for that address; '' where there is none."""
+    tree = ldap_rows.tree_at(tx, address)
+    return "" if tree is None else ldap_tree.base(tree.vcluster, site.domain)
+
+
+def root(context: str, search: LdapSearch, controls: tuple[str, ...], operations: tuple[str, ...]) -> LdapEntry:
+    """Return the root DSE (RFC 4512 section 5.1): what the server offers, and the base of the client's tree."""
+    return ldap_tree.shown(LdapEntry("", {
+        "objectClass": ("top",), "supportedLDAPVersion": ("3",), "supportedControl": controls,
+        "supportedExtension": operations, "vendorName": ("Cluster-on-Demand",),
+        **({"namingContexts": (context,), "defaultNamingContext": (context,)} if context else {})}), search)
+
+
+class _Search:
+    """One search in one tree."""
+
+    def __init__(self, tx: Tx, tree: NodeTree, search: LdapSearch, site: Site) -> None:
+        self._tx, self._tree, self._search, self._site, self._rules = tx, tree, search, site, site.posix
+        self._base = ldap_tree.base(tree.vcluster, site.domain)
+        self._wanted = ldap_filter.normal_dn(search.base)
+        self._admins = self._rules.administrators or tree.group == SITES_OWN
+        naming, _, rest = self._wanted.partition("=")
+        self._named = {naming: frozenset({rest.partition(",")[0]})}  # the entry that it begins at, where that is one
+        inside = self._wanted.count(",") > self._base.count(",") + 1
+        narrowed = ldap_filter.narrowed(search.filter).values
+        self._narrowed = ldap_filter.Narrowed({**narrowed, **self._named} if inside else narrowed)
+
+    def answer(self) -> LdapAnswer:
+        """Return what is found, at most a page of it."""
+        if not ("," + self._wanted).endswith("," + self._base):
+            return NOTHING
+        asked, code = self._search, LdapCode.SUCCESS
+        start = _cookie(asked.cookie) if asked.cookie else (0, 0, 0)
+        if start is None:
+            return LdapAnswer(LdapCode.UNWILLING, text="the cookie of this page is not one that this server gave")
+        place, after, given = start
+        most = min(MOST, MOST if asked.page is None else asked.page)
+        if asked.page == 0:  # RFC 2696: the client wants no more
+            return LdapAnswer(LdapCode.SUCCESS)
+        limit = asked.size - given if asked.size else most + 1
+        found: list[LdapEntry] = []
+        for kind, number, entry in self._found(place, after):
+            if len(found) >= limit or (len(found) >= most and asked.page is None):
+                code = LdapCode.SIZE_LIMIT
+                break
+            if len(found) >= most:
+                return LdapAnswer(LdapCode.SUCCESS, tuple(found), "", f"{place}:{after}:{given + len(found)}")
+            found.append(ldap_tree.shown(entry, asked))
+            place, after = kind, number
+        return LdapAnswer(code, tuple(found)) if found or code or self._exists() else NOTHING
+
+    def _found(self, place: int, after: int) -> Iterator[tuple[int, int, LdapEntry]]:
+        """Yield what matches, with the place of its kind and its number there, from the one after `after` on."""
+        for number, kind in enumerate(KINDS[place:], place):
+            if self._may_hold(kind):
+                for own, entry in _MAKES[kind](self, after if number == place else 0):
+                    if ldap_tree.matching(entry, self._search, self._wanted):
+                        yield number, own, entry
+
+    def _may_hold(self, kind: Kind) -> bool:
+        """Return whether entries of that kind can be where the search looks, and can match."""
+        unit = ldap_filter.normal_dn(ldap_tree.unit(kind, self._base))
+        near = (kind is CONTAINER or f",{self._wanted}".endswith(f",{unit}")
+                or (self._search.scope == 2 and self._wanted == self._base))
+        return near and ldap_filter.possible(
+            self._search.filter, {each.lower() for each in kind.classes}, kind.known())
+
+    def _exists(self) -> bool:
+        """Return whether there is an entry that the search begins at."""
+        if self._wanted in (self._base, *(f"ou={kind.unit},{self._base}" for kind in KINDS)):
+            return True
+        self._narrowed = ldap_filter.Narrowed(self._named)
+        return any(ldap_filter.normal_dn(entry.dn) == self._wanted
+                   for kind in KINDS if kind.naming.lower() in self._named for _, entry in _MAKES[kind](self, 0))
+
+    # ------------------------------------------------------------ kinds
+
+    def containers(self, after: int) -> Numbered:
+        """Return the tree's head and its units."""
+        return _numbered(ldap_tree.containers(self._tree, self._base), after)
+
+    def people(self, after: int) -> Numbered:
+        """Yield accounts."""
+        names, uids, gids = (self._narrowed.of(each) for each in ("uid", "uidnumber", "gidnumber"))
+        keyed = ldap_tree.wants(self._search, "sshpublickey")
+        while True:
+            rows = ldap_rows.users(
+                self._tx, self._tree.group_id, self._admins, names=names, uids=_numbers(uids), gids=_numbers(gids),
+                after=after, limit=ROWS)
+            keys = ldap_rows.keys(self._tx, [row.id for row in rows]) if keyed and rows else {}
+            for row in rows:
+                yield row.id, ldap_tree.person(row, keys.get(row.id, ()), self._rules, self._base)
+            if len(rows) < ROWS:
+                return
+            after = rows[-1].id
+
+    def groups(self, after: int) -> Numbered:
+        """Yield the vcluster's group, as number 1, and the users' own ones, which have no other members."""
+        tree, names, gids = self._tree, self._narrowed.of("cn"), self._narrowed.of("gidnumber")
+        if after == 0 and (names is None or tree.group.lower() in names) and (gids is None or str(tree.gid) in gids):
+            listed = any(ldap_tree.wants(self._search, each) for each in ("memberuid", "member"))
+            yield 1, ldap_tree.group(tree, ldap_rows.members(self._tx, tree.group_id) if listed else (), self._base)
+        if self._narrowed.of("memberuid", "member") is not None:
+            return
+        names = None if names is None else names | {name.removesuffix("-user") for name in names}
+        after = max(after - 1, 0)
+        while True:
+            rows = ldap_rows.users(self._tx, tree.group_id, self._admins, names=names, gids=_numbers(gids),
+                                   after=after, limit=ROWS)
+            for row in rows:
+                own = ldap_tree.own_group(row, tree, self._base)
+                if own is not None:
+                    yield row.id + 1, own
+            if len(rows) < ROWS:
+                return
+            after = rows[-1].id
+
+    def netgroups(self, after: int) -> Numbered:
+        """Return the netgroups."""
+        return _numbered(ldap_tree.netgroups(
+            self._tree, ldap_rows.hosts(self._tx, self._tree.vcluster_id),
+            ldap_rows.members(self._tx, self._tree.group_id), self._site.domain, self._base), after)
+
+    def sudo(self, after: int) -> Numbered:
+        """Return the rules of sudo."""
+        people = ldap_rows.users(self._tx, self._tree.group_id, self._admins, limit=MOST)
+        return _numbered(ldap_tree.sudo_rules(self._tree, people, self._rules, self._base), after)
+
+    def maps(self, after: int) -> Numbered:
+        """Return the maps of the automounter."""
+        return _numbered(ldap_tree.automounts(mounts(self._tx, self._tree, self._site), self._base)[0], after)
+
+    def mounts(self, after: int) -> Numbered:
+        """Return what is in those maps."""
+        return _numbered(ldap_tree.automounts(mounts(self._tx, self._tree, self._site), self._base)[1], after)
+
+
+def mounts(tx: Tx, tree: NodeTree, site: Site) -> dict[str, dict[str, str]]:
+    """Return what the vcluster's nodes mount: by map, what belongs at each key. No vcluster has volumes yet."""
+    return {}
+
+
+_MAKES: dict[Kind, Callable[[_Search, int], Numbered]] = {
+    CONTAINER: _Search.containers, PERSON: _Search.people, GROUP: _Search.groups, NETGROUP: _Search.netgroups,
+    SUDO: _Search.sudo, MAP: _Search.maps, MOUNT: _Search.mounts}
+
+
+def _numbered(entries: Iterable[LdapEntry], after: int) -> Numbered:
+    return ((number, entry) for number, entry in enumerate(entries, 1) if number > after)
+
+
+def _numbers(texts: frozenset[str] | None) -> set[int] | None:
+    """Return numbers that a filter names, those that can be one of the database."""
+    if texts is None:
+        return None
+    return {int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 12}
+
+
+def _cookie(text: str) -> tuple[int, int, int] | None:
+    """Return kind, number and count of a cookie; None where it is none."""
+    parts = text.split(":")
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) < 16 for part in parts):
+        return None
+    kind, number, count = map(int, parts)
+    return (kind, number, count) if kind < len(KINDS) else None

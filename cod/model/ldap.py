@@ -1,0 +1,105 @@
+"""What travels between the LDAP server's floors: searches, filters, entries, answers (RFC 4511)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class LdapCode(IntEnum):
+    """Result codes of RFC 4511 that COD gives."""
+
+    SUCCESS = 0
+    OPERATIONS_ERROR = 1
+    PROTOCOL_ERROR = 2
+    TIME_LIMIT = 3
+    SIZE_LIMIT = 4
+    AUTH_METHOD = 7
+    CRITICAL_EXTENSION = 12
+    NO_SUCH_OBJECT = 32
+    INVALID_DN = 34
+    INAPPROPRIATE_AUTHENTICATION = 48
+    BUSY = 51
+    UNWILLING = 53
+    OTHER = 80
+
+
+@dataclass(frozen=True, slots=True)
+class LdapFilter:
+    """One node of a search filter.
+
+    kind       'and', 'or', 'not', 'equal', 'substrings', 'at_least', 'at_most', 'present', or 'unknown' for a match
+               that COD has no rule for
+    attribute  in lower case, without options; '' for the first three kinds
+    values     what is compared with; for substrings the initial part, those between, and the final one, '' for none
+    parts      the filters inside
+    """
+
+    kind: str
+    attribute: str = ""
+    values: tuple[str, ...] = ()
+    parts: tuple[LdapFilter, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LdapSearch:
+    """A search.
+
+    scope       0 the base alone, 1 one level below it, 2 the base and all below
+    attributes  in lower case; none: all
+    size        entries at most, 0: as many as the server gives
+    page        entries of a page (RFC 2696), None: in one piece; cookie: where the next page begins, '' for the first
+    """
+
+    base: str
+    scope: int
+    filter: LdapFilter
+    attributes: tuple[str, ...] = ()
+    size: int = 0
+    types_only: bool = False
+    page: int | None = None
+    cookie: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LdapEntry:
+    """An entry: its distinguished name, and its attributes' values by name."""
+
+    dn: str
+    attributes: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class LdapAnswer:
+    """What a search found. `cookie`: where the next page begins, '' after the last; `text`: for people."""
+
+    code: LdapCode
+    entries: tuple[LdapEntry, ...] = ()
+    text: str = ""
+    cookie: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTree:
+    """The vcluster whose node asks, as far as its tree needs it."""
+
+    vcluster_id: int
+    vcluster: str
+    group_id: int
+    group: str
+    gid: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUser:
+    """Somebody with an account on a vcluster's nodes. `role`: in the vcluster's group, '' for an administrator who is
+    not in it."""
+
+    id: int
+    name: str
+    full_name: str
+    email: str
+    uid: int
+    gid: int
+    role: str
