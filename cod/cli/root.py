@@ -29,6 +29,7 @@ COMMANDS = {
     "block": ("cod.cli.nodes.block", "block", "Blocks: nodes that share a rack or a switch."),
     "image": ("cod.cli.images.image", "image", "Disk and partition images."),
     "template": ("cod.cli.images.template", "template", "Configuration templates."),
+    "name": ("cod.cli.scheduler.name", "name", "Names beside nodes' host names, such as www."),
     "vcluster": ("cod.cli.scheduler.vcluster", "vcluster", "Virtual clusters: create, watch, resize, release."),
     "volume": ("cod.cli.volumes.volume", "volume", "Volumes on file servers, which vclusters mount."),
     "request": ("cod.cli.scheduler.request", "request", "Requests for nodes, and why they wait."),

@@ -273,3 +273,16 @@ class Send:
     done_at: float | None
     delivered: bool
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class VclusterName:
+    """A row of `vcluster_names`: a name beside the nodes' host names (a CNAME). `external`: the target is a full name
+    elsewhere, not a host or a name of the vcluster."""
+
+    vcluster_id: int
+    name: str
+    target: str
+    external: bool
+    created_at: float
+    actor: str

@@ -330,10 +330,18 @@ class ConsoleRules:
 
 @dataclass(frozen=True, slots=True)
 class Dns:
-    """The DNS server on each subnet's server address: its port (0: none), and whom to ask about other names."""
+    """The DNS server on each subnet's server address, from the `[dns]` table.
+
+    port      0: none
+    forward   servers to ask about other names
+    names     names that owners may add to a vcluster, at most
+    external  such a name may lead to a host elsewhere
+    """
 
     port: int = 53
     forward: tuple[str, ...] = ()
+    names: int = 100
+    external: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cod.model.addresses import AddressRange
 from cod.model.machines import HostKey, Node, NodeType
-from cod.model.sharing import Notice, Reclaim, Request, Send, Vcluster, VclusterNetwork, Vcm
+from cod.model.sharing import Notice, Reclaim, Request, Send, Vcluster, VclusterName, VclusterNetwork, Vcm
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,3 +124,15 @@ class NoticeView:
     group: str | None
     vcluster: str | None
     sends: tuple[Send, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NameView:
+    """A name of a vcluster for people. `full`: as DNS has it; `host` and `address`: of the node that it leads to, ''
+    for one elsewhere or none; `dangling`: it leads to a node that has left."""
+
+    name: VclusterName
+    full: str
+    host: str
+    address: str
+    dangling: bool

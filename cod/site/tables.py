@@ -112,6 +112,8 @@ class DnsTable(Table):
     port: int = Field(53, ge=0, le=65535, description="0: COD answers no DNS questions")
     forward: tuple[IPv4Address, ...] = Field((), description="servers to ask about other names, for machines on the "
                                              "site's networks; none: such questions are refused")
+    names: int = Field(100, ge=0, le=10_000, description="names (CNAME) that owners may add to a vcluster, at most")
+    external: bool = Field(False, description="such a name may lead to a host elsewhere")
 
 
 class NmpTable(Table):

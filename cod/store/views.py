@@ -14,6 +14,7 @@ from cod.model import (
     NodeView,
     Reclaim,
     ReclaimView,
+    Refused,
     Request,
     RequestTuple,
     RequestView,
@@ -118,6 +119,14 @@ def vclusters(
     """
     query = vcluster_query(groups, ended, {}).where(*called(name))
     return vcluster_views(tx, list(tx.execute(query.order_by(t.vclusters.c.name, t.vclusters.c.id))))
+
+
+def vcluster(tx: Tx, name: str) -> VclusterView:
+    """Return the vcluster that has that name now, or else the last one that had it. Raises `Refused`."""
+    found = vclusters(tx, name=name, ended=True)
+    if not found:
+        raise Refused("not_found", f"there is no vcluster {name!r}", "name")
+    return next((one for one in found if one.vcluster.ended_at is None), found[-1])
 
 
 def called(key: str | None) -> list[ColumnElement[bool]]:

@@ -58,7 +58,7 @@ EXAMPLES: dict[str, dict[str, object]] = {
     "Resize": {"size": 8}, "Extend": {"lease": 86400.0}, "Release": {"nodes": ["n3", "n4"]},
     "VolumeCreate": {"name": "data", "size": 214748364800, "group": "physics"},
     "VolumeAttach": {"vcluster": "web", "mount": "/data", "read_only": True},
-    "RequestSubmit": {"tuples": [{"count": 2}], "wait": False},
+    "NameSet": {"target": "n3"}, "RequestSubmit": {"tuples": [{"count": 2}], "wait": False},
     "MatchAsk": {"count": 8, "group": "physics", "template": "debian"},
     "GroupCreate": {"name": "physics", "priority": 10, "email": "ann@example.org"},
     "GroupPatch": {"priority": 20, "events": ["notices", "vclusters"]},

@@ -73,7 +73,14 @@ class NamedNumber(Named):
     id: str
 
 
-_RECORDS = (Names, Named, Numbered, NamedMember, NamedNumber)
+@dataclass(frozen=True)
+class NamedLabel(Named):
+    """A vcluster by name, and a name in it."""
+
+    label: str
+
+
+_RECORDS = (Names, Named, Numbered, NamedMember, NamedNumber, NamedLabel)
 
 N_co = TypeVar("N_co", bound=Names, covariant=True, default=Names)
 B_co = TypeVar("B_co", bound=BaseModel, covariant=True, default=BaseModel)

@@ -45,6 +45,9 @@ LEAST = {
     "DELETE /templates/{name}": MEMBER,
     # vclusters
     "GET /vclusters": ANY, "GET /vclusters/{name}": VIEWER, "GET /vclusters/{name}/history": VIEWER,
+    "GET /vclusters/{name}/known_hosts": VIEWER, "GET /vclusters/{name}/names": VIEWER,
+    "GET /vclusters/{name}/names/{label}": VIEWER, "PUT /vclusters/{name}/names/{label}": MEMBER,
+    "DELETE /vclusters/{name}/names/{label}": MEMBER,
     "POST /vclusters": MEMBER, "POST /vclusters/{name}/resize": MEMBER, "POST /vclusters/{name}/extend": MEMBER,
     "POST /vclusters/{name}/release": MEMBER, "DELETE /vclusters/{name}": MEMBER, "GET /requests": ANY,
     "GET /requests/{id}": VIEWER, "POST /vclusters/{name}/requests": MEMBER, "DELETE /requests/{id}": MEMBER,
@@ -91,6 +94,7 @@ BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
                                    "group": of["group"]},
     "POST /templates/check": lambda of: {"document": "<template/>", "group": of["group"]},
     "POST /vclusters": lambda of: {"name": "new", "size": 1, "template": of["template"], "group": of["group"]},
+    "PUT /vclusters/{name}/names/{label}": lambda of: {"target": "n1"},
     "POST /vclusters/{name}/resize": lambda of: {"size": 2},
     "POST /vclusters/{name}/extend": lambda of: {"lease": 60.0},
     "POST /vclusters/{name}/release": lambda of: {"nodes": ["n1"]},

@@ -11,7 +11,7 @@ from cod.core import transitions
 from cod.flows import views
 from cod.flows.agents import orders
 from cod.flows.nodes import host_keys as flow
-from cod.model import HostKey, HostKeyMaker, Site, dotted
+from cod.model import HostKey, HostKeyMaker, Refused, Site, dotted
 from cod.orders import Order
 from cod.security import hostkeys
 from cod.states import Disk, NodeEvent
@@ -138,4 +138,5 @@ def test_people_are_shown_the_key(lab: Lab) -> None:
         f"n1.vc.{lab.site.domain},{address} ssh-ed25519 {key.key}"]
     holding.give_back(lab.tx, lab.node(1), keep_disk=True)
     assert flow.known_hosts(lab.tx, name="vc", site=lab.site) == []
-    assert flow.known_hosts(lab.tx, name="no-such", site=lab.site) == []
+    with pytest.raises(Refused, match="no vcluster"):
+        flow.known_hosts(lab.tx, name="no-such", site=lab.site)

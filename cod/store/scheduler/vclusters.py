@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from itertools import count, filterfalse
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, func, insert, select, update
+from sqlalchemy import Select, delete, func, insert, select, update
 
 from cod.model import Refused, Subnet, Vcluster
 from cod.states import NodeState, VclusterState
@@ -131,6 +131,7 @@ def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
         raise RuntimeError(f"vcluster {vcluster.name} cannot end: volumes are exported to its addresses")
     vcms.revoke(tx, vcluster.id)
     address_blocks.give_back(tx, vcluster.id)
+    tx.execute(delete(t.vcluster_names).where(t.vcluster_names.c.vcluster_id == vcluster.id))
     tx.execute(update(t.vclusters).where(_v.id == vcluster.id).values(live_name=None))
     return change(tx, vcluster, now, state=VclusterState.ENDED, ended_at=now)
 

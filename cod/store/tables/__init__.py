@@ -50,6 +50,7 @@ from cod.store.tables.scheduler import (
     reservations,
     vcluster_blocks,
     vcluster_history,
+    vcluster_names,
     vcluster_networks,
     vclusters,
 )
@@ -102,6 +103,7 @@ __all__ = [
     "users",
     "vcluster_blocks",
     "vcluster_history",
+    "vcluster_names",
     "vcluster_networks",
     "vclusters",
     "vcm_invitations",

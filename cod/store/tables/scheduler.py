@@ -51,6 +51,17 @@ vcluster_networks = table(
     comment="VLANs and subnets of isolated vclusters, kept until no switch port is in the VLAN any more.",
 )
 
+vcluster_names = table(
+    "vcluster_names",
+    Column("vcluster_id", Id, ForeignKey("vclusters.id"), primary_key=True),
+    Column("name", Name, primary_key=True, comment="a DNS label"),
+    Column("target", String(253), nullable=False, comment="a host or a name of the vcluster; external: a full name"),
+    Column("external", Boolean, nullable=False, default=False, server_default=false()),
+    Column("created_at", Time, nullable=False),
+    Column("actor", String(80), nullable=False, comment="who added or changed it last"),
+    comment="Names beside nodes' host names (CNAME), by vclusters' owners. Those of a vcluster that ends are deleted.",
+)
+
 node_permissions = table(
     "node_permissions",
     Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),

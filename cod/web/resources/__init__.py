@@ -17,6 +17,7 @@ from cod.web.resources import (
     groups,
     hardware,
     invitations,
+    names,
     nodes,
     notices,
     people,
@@ -34,6 +35,7 @@ from cod.web.routes import Route
 
 ROUTES: tuple[Route, ...] = (
     *nodes.NODES, *captures.CAPTURES, *hardware.TYPES, *hardware.BLOCKS, *software.IMAGES, *uploads.UPLOADS,
-    *software.TEMPLATES, *vclusters.VCLUSTERS, *vclusters.REQUESTS, *plan.PLAN, *reclaims.RECLAIMS, *vcms.VCMS,
-    *volumes.VOLUMES, *groups.GROUPS, *notices.NOTICES, *energy.ENERGY, *usage.USAGE, *people.USERS, *people.MEMBERS,
+    *software.TEMPLATES, *vclusters.VCLUSTERS, *names.NAMES, *vclusters.REQUESTS, *plan.PLAN, *reclaims.RECLAIMS,
+    *vcms.VCMS, *volumes.VOLUMES, *groups.GROUPS, *notices.NOTICES, *energy.ENERGY, *usage.USAGE, *people.USERS,
+    *people.MEMBERS,
     *invitations.INVITATIONS, *account.ME, *account.DOORS, *account.SITE, *server.SERVER)

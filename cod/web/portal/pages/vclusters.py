@@ -11,16 +11,18 @@ from cod.flows.images import templates
 from cod.flows.notices import notices
 from cod.flows.people import groups, sshkeys
 from cod.flows.people.access import offered
-from cod.flows.scheduler import reclaims
+from cod.flows.scheduler import reclaims, vcluster_names
 from cod.flows.vcms import vcms
 from cod.model import NodeView, ReclaimView, Right, Site, SshKey, Who
 from cod.model import Page as Part
 from cod.pool import Tx
 from cod.web.portal import documents, formatting, forms
+from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, PageCall, api, to
+from cod.web.resources.names import NameReply, NameSet
 from cod.web.resources.nodes import HistoryQuery
 from cod.web.resources.vclusters import Release, Resize, VclusterInFull, VclusterQuery
-from cod.web.routes import ANYBODY, Call, Named, Names, see
+from cod.web.routes import ANYBODY, Call, Named, NamedLabel, Names, see
 
 FEW = Part(limit=10)
 SHOWN = "/vclusters/{name}"
@@ -44,7 +46,8 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "reclaims": reclaims.every(tx, vcluster=name, page=FEW, groups=seen),
         "notices": notices.every(tx, vcluster=name, page=FEW, groups=seen),
         "history": views.vcluster_history(tx, name=name, page=FEW, groups=seen),
-        "vcm": vcms.find(tx, vcluster=name)}
+        "vcm": vcms.find(tx, vcluster=name),
+        "names": vcluster_names.every(tx, vcluster=name, site=ask.site)}
     keys = sshkeys.of_group(tx, view.group)
     run = {name: documents.described(templates.resolve(tx, name=name))
            for name in {view.template, *(one.template for one in nodes if one.template)}}
@@ -107,6 +110,16 @@ def _released(ask: Call[Named, Release], reply: VclusterInFull) -> str:
     return f"Released: {', '.join(ask.body.nodes)}."
 
 
+def _named(ask: Call[NamedLabel, NameSet], reply: NameReply) -> str:
+    return f"{reply.full} leads to {reply.target}."
+
+
+def _target(fields: Fields) -> dict[str, Any]:
+    return {"target": fields.one("target").strip()}
+
+
+_NAME = SHOWN + "/names/{label}"
+
 ACTIONS = (
     Action(SHOWN + "/resize", api("POST", "/vclusters/{name}/resize"), SHOWN, to(SHOWN), _resized),
     Action(SHOWN + "/extend", api("POST", "/vclusters/{name}/extend"), SHOWN, to(SHOWN),
@@ -116,6 +129,10 @@ ACTIONS = (
            lambda ask, reply: f"{reply.name} ends; its nodes go back."),
     Action(SHOWN + "/reclaims/{id}/answer", api("POST", "/reclaims/{id}/answer"), SHOWN, to(SHOWN),
            lambda ask, reply: f"Released for {reply.wanted_by}: {', '.join(ask.body.nodes)}."),
+    Action(SHOWN + "/names", api("PUT", _NAME), SHOWN, to(SHOWN), _named, body=_target,
+           names=lambda names, fields: {**names, "label": fields.one("name").strip()}),
+    Action(_NAME + "/remove", api("DELETE", _NAME), SHOWN, to(SHOWN),
+           lambda ask, reply: f"{ask.names.label} is removed."),
     Action(SHOWN + "/vcm/enrol", api("POST", "/vclusters/{name}/vcm"), SHOWN, to(SHOWN), shows="vcm-enrolled.html"),
     Action(SHOWN + "/vcm/revoke", api("DELETE", "/vclusters/{name}/vcm"), SHOWN, to(SHOWN),
            lambda ask, reply: f"The autoscaler of {ask.names.name} is revoked."),

@@ -1,0 +1,76 @@
+"""`cod name`: names (CNAME) of vclusters' owners."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cod.cli.show import as_json, client, said, shown, table
+from cod.client import path
+
+vcluster_option = click.option("--vcluster", required=True, help="The vcluster that the name is in.")
+
+
+@click.group()
+def name() -> None:
+    """Names beside nodes' host names: www for n3. DNS follows at once.
+
+    \b
+    Example:
+      cod name add www n3 --vcluster web
+    """
+
+
+def _names(values: list[Any]) -> Any:
+    return table(("NAME", "TARGET", "ADDRESS", "IN DNS", "BY"), [
+        (v["name"], v["target"], "no such node" if v["dangling"] else v["address"], v["full"], v["actor"])
+        for v in values])
+
+
+@name.command("list")
+@vcluster_option
+@as_json
+@click.pass_context
+def list_(ctx: click.Context, vcluster: str, as_json: bool) -> None:
+    """List the names of a vcluster.
+
+    \b
+    Example:
+      cod name list --vcluster web
+    """
+    shown(ctx, client(ctx).get(path("vclusters", vcluster, "names"))["items"], _names, as_json)
+
+
+@name.command()
+@click.argument("label", metavar="NAME")
+@click.argument("target")
+@vcluster_option
+@as_json
+@click.pass_context
+def add(ctx: click.Context, label: str, target: str, vcluster: str, as_json: bool) -> None:
+    """Add a name that leads to TARGET, or point it at another TARGET: a node's host name, another name of the vcluster,
+    or, where the site allows that, a full name elsewhere.
+
+    \b
+    Example:
+      cod name add www n3 --vcluster web
+    """
+    value = client(ctx).call("PUT", path("vclusters", vcluster, "names", label), {"target": target})
+    shown(ctx, value, lambda one: _names([one]), as_json)
+
+
+@name.command()
+@click.argument("label", metavar="NAME")
+@vcluster_option
+@as_json
+@click.pass_context
+def remove(ctx: click.Context, label: str, vcluster: str, as_json: bool) -> None:
+    """Remove a name.
+
+    \b
+    Example:
+      cod name remove www --vcluster web
+    """
+    client(ctx).delete(path("vclusters", vcluster, "names", label))
+    said({"vcluster": vcluster, "name": label, "state": "removed"}, f"{label}: removed from {vcluster}", as_json)

@@ -1,0 +1,60 @@
+"""What owners do with the names (CNAME) of their vclusters. DNS follows from the commit on."""
+
+from __future__ import annotations
+
+from cod.model import NameView, Refused, Site, Vcluster, VclusterName, dotted
+from cod.policy import vcluster_names as policy
+from cod.policy.dns import full_name
+from cod.store import views
+from cod.store.engine import Tx
+from cod.store.nodes import dns_names
+from cod.store.scheduler import vcluster_names, vclusters
+
+
+def every(tx: Tx, *, vcluster: str, site: Site) -> list[NameView]:
+    """Return the names of a vcluster, in their order; none of one that has ended."""
+    return _shown(tx, views.vcluster(tx, vcluster).vcluster, site)
+
+
+def one(tx: Tx, *, vcluster: str, name: str, site: Site) -> NameView:
+    """Return one of them. Raises `Refused`."""
+    for found in every(tx, vcluster=vcluster, site=site):
+        if found.name.name == name:
+            return found
+    raise Refused("not_found", f"vcluster {vcluster} has no name {name!r}", "name")
+
+
+def put(tx: Tx, *, vcluster: str, name: str, target: str, site: Site, now: float, actor: str) -> NameView:
+    """Add the name, or point it at another target: a host or a name of the vcluster, or a full name elsewhere where the
+    site allows that. Raises `Refused`."""
+    holder = _live(tx, vcluster)
+    hosts, known = dns_names.of_vcluster(tx, holder.id), vcluster_names.of(tx, holder.id)
+    found = policy.check(name, target, vcluster=holder.name, hosts=hosts, known=known, site=site)
+    vcluster_names.put(tx, VclusterName(holder.id, name, found.name, found.external, now, actor))
+    return one(tx, vcluster=holder.name, name=name, site=site)
+
+
+def remove(tx: Tx, *, vcluster: str, name: str, site: Site) -> None:
+    """Remove a name. What leads to it dangles then. Raises `Refused`."""
+    holder = _live(tx, vcluster)
+    one(tx, vcluster=holder.name, name=name, site=site)
+    vcluster_names.remove(tx, holder.id, name)
+
+
+def _live(tx: Tx, vcluster: str) -> Vcluster:
+    """Return the vcluster, locked: two names that would lead to each other are checked one after the other."""
+    found = vclusters.by_name(tx, vcluster, lock=True)
+    if found is None:
+        raise Refused("conflict", f"vcluster {vcluster} has ended", "name")
+    return found
+
+
+def _shown(tx: Tx, vcluster: Vcluster, site: Site) -> list[NameView]:
+    hosts, known = dns_names.of_vcluster(tx, vcluster.id), vcluster_names.of(tx, vcluster.id)
+    shown = []
+    for name in known.values():
+        last = policy.follow(name.name, known)[-1]
+        host = None if last.external else hosts.get(last.target)
+        shown.append(NameView(name, full_name(name.name, vcluster.name, site), last.target if host else "",
+                              dotted(host.address) if host else "", host is None and not last.external))
+    return shown
