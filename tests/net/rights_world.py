@@ -18,7 +18,7 @@ from sqlalchemy import Engine, insert
 
 from cod.flows.people import invitations, people, signin, sshkeys, tokens
 from cod.flows.vcms import vcms
-from cod.model import RequestTuple, Role, SignInRules, Site, Who
+from cod.model import RequestTuple, Role, SignInRules, Site, VclusterName, Who
 from cod.policy.people.names import full
 from cod.pool import Pool, in_transaction
 from cod.states import NodeState
@@ -27,7 +27,7 @@ from cod.store.engine import Tx
 from cod.store.images import images, templates
 from cod.store.nodes import nodes
 from cod.store.people import groups
-from cod.store.scheduler import requests, vclusters
+from cod.store.scheduler import requests, vcluster_names, vclusters
 from tests.conftest import SUBNET
 from tests.net.apiserver import Served, serving
 
@@ -91,7 +91,11 @@ class World:
     theirs: dict[str, str] = field(default_factory=dict)
     askers: dict[str, Asker] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=lambda: {
+<<<<<<< HEAD
         **dict.fromkeys(("group", "vcluster", "node", "image", "template", "user", "block", "type", "volume"), "none"),
+=======
+        **dict.fromkeys(("group", "vcluster", "node", "image", "template", "user", "block", "type", "label"), "none"),
+>>>>>>> 2e0c9d5 (Ask the routes of names as everybody)
         **dict.fromkeys(("request", "reclaim", "notice", "invitation", "key", "session", "delivery"), "999999"),
         "upload": "0" * 32, "token": "none"})
 
@@ -178,11 +182,16 @@ def _things(tx: Tx, name: str) -> dict[str, str]:
                         "power_address": node.power_address, "power_account": node.power_account})
     tx.execute(insert(t.audit).values(at=NOW, actor="user:admin", action="node power", thing=node.name,
                                       group_id=group.id, before=power, after=power))
+    vcluster_names.put(tx, VclusterName(vcluster.id, f"{name}-name", "n1", False, NOW, name))
     vcms.enrol(tx, vcluster=vcluster.name, serial=name, address="", now=NOW)
     return {"group": name, "image": image.name, "template": template.name, "vcluster": vcluster.name,
             "request": str(request.id), "node": node.name, "reclaim": str(reclaim), "notice": str(notice),
+<<<<<<< HEAD
             "volume": full(name, f"{name}-volume"), "snapshot": f"{name}-snapshot",
             "upload": upload, "invitation": str(link.id)}
+=======
+            "upload": upload, "invitation": str(link.id), "label": f"{name}-name"}
+>>>>>>> 2e0c9d5 (Ask the routes of names as everybody)
 
 
 def _one(tx: Tx, table: Any, **columns: Any) -> int:

@@ -118,7 +118,8 @@ BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "POST /invitations/accept": lambda of: {"secret": "none", "password": "x"},
 }
 KINDS = {"nodes": "node", "types": "type", "blocks": "block", "images": "image", "uploads": "upload",
-         "templates": "template", "vclusters": "vcluster", "requests": "request", "reclaims": "reclaim",
+         "templates": "template", "vclusters": "vcluster", "names": "label", "requests": "request",
+         "reclaims": "reclaim",
          "groups": "group", "notices": "notice", "users": "user", "members": "user", "invitations": "invitation",
          "tokens": "token", "volumes": "volume", "snapshots": "snapshot",
          "sessions": "session", "keys": "key", "deliveries": "delivery"}
