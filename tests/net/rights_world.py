@@ -91,11 +91,8 @@ class World:
     theirs: dict[str, str] = field(default_factory=dict)
     askers: dict[str, Asker] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=lambda: {
-<<<<<<< HEAD
-        **dict.fromkeys(("group", "vcluster", "node", "image", "template", "user", "block", "type", "volume"), "none"),
-=======
-        **dict.fromkeys(("group", "vcluster", "node", "image", "template", "user", "block", "type", "label"), "none"),
->>>>>>> 2e0c9d5 (Ask the routes of names as everybody)
+        **dict.fromkeys(("group", "vcluster", "node", "image", "template", "user", "block", "type", "volume",
+                         "label"), "none"),
         **dict.fromkeys(("request", "reclaim", "notice", "invitation", "key", "session", "delivery"), "999999"),
         "upload": "0" * 32, "token": "none"})
 
@@ -186,12 +183,8 @@ def _things(tx: Tx, name: str) -> dict[str, str]:
     vcms.enrol(tx, vcluster=vcluster.name, serial=name, address="", now=NOW)
     return {"group": name, "image": image.name, "template": template.name, "vcluster": vcluster.name,
             "request": str(request.id), "node": node.name, "reclaim": str(reclaim), "notice": str(notice),
-<<<<<<< HEAD
             "volume": full(name, f"{name}-volume"), "snapshot": f"{name}-snapshot",
-            "upload": upload, "invitation": str(link.id)}
-=======
             "upload": upload, "invitation": str(link.id), "label": f"{name}-name"}
->>>>>>> 2e0c9d5 (Ask the routes of names as everybody)
 
 
 def _one(tx: Tx, table: Any, **columns: Any) -> int:
