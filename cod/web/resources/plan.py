@@ -12,8 +12,8 @@ from cod.flows.scheduler import explain, plan
 from cod.model import Right, Site
 from cod.pool import Tx
 from cod.states import RequestState
+from cod.web.documents import checked
 from cod.web.models import REVISION, Body, Items, Reply, Seconds, Xml
-from cod.web.resources.documents import checked
 from cod.web.routes import ADMINS, Call, Names, Numbered, listed, number, route, see
 
 OTHERS = explain.OTHERS

@@ -16,8 +16,8 @@ from cod.flows.people.access import RequiredRight
 from cod.images.verify import verify
 from cod.model import Right
 from cod.pool import Tx
+from cod.web.documents import checked
 from cod.web.models import FULL, Body, ListPage, OwnName, Paged, Reply, ReplyOf, Sha256
-from cod.web.resources.documents import checked
 from cod.web.routes import (
     ADMINS,
     ANYBODY,

@@ -16,6 +16,7 @@ from cod.flows.vcms import vcms
 from cod.model import AskedTuple, AskedVolume, Refused, Result, Right
 from cod.pool import Tx
 from cod.states import RequestState, VclusterState
+from cod.web.documents import checked
 from cod.web.models import (
     REVISION,
     Body,
@@ -29,7 +30,6 @@ from cod.web.models import (
     TemplateName,
     Xml,
 )
-from cod.web.resources.documents import checked
 from cod.web.resources.nodes import HistoryList, HistoryQuery, Move, NodeReply
 from cod.web.resources.volumes import DeleteAfter, MountPoint
 from cod.web.routes import ANYBODY, Call, Flow, Named, Names, Numbered, Shaped, listed, number, route, see, use
