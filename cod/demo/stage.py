@@ -59,6 +59,14 @@ address = "{switches}#{{mac}}"
 """
 
 
+SWITCH = """
+[[switch]]
+name = "{name}"
+driver = "ovs"
+address = "{address}"
+"""
+
+
 class StageError(Exception):
     """The stage cannot be set up; the sentence says why and where to look."""
 
@@ -68,14 +76,15 @@ class Stage:
 
     folder    for the site's file, data and log; removed first if it is there
     machines  those of the lab, `lab` its name
-    networks  further networks of the lab
+    networks  further networks of the lab; `switch`: what they are made of, see `LabSpec`
     patience  the site's: what its deadlines are multiplied by; `policy`: further lines of its [policy], and tables
     """
 
     def __init__(self, folder: Path, machines: Sequence[LabNode] = MACHINES, lab: str = LAB,
-                 patience: float = 3.0, policy: str = "", networks: Sequence[LabNetwork] = ()) -> None:
+                 patience: float = 3.0, policy: str = "", networks: Sequence[LabNetwork] = (),
+                 switch: str = "bridge") -> None:
         self.folder, self.lab, self.patience, self.policy = folder, lab, patience, policy
-        self._specs, self._networks = tuple(machines), tuple(networks)
+        self._specs, self._networks, self._switch = tuple(machines), tuple(networks), switch
         self.site_file = folder / "site.toml"
         self.socket = folder / "data" / "run" / "api.sock"
         self._server: subprocess.Popen[bytes] | None = None
@@ -86,11 +95,14 @@ class Stage:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         try:
-            status = control.up(LabSpec(self.lab, self._specs, networks=self._networks))
+            status = control.up(LabSpec(self.lab, self._specs, networks=self._networks, switch=self._switch))
             self.machines = {mac: node for node in status["nodes"] for mac in node["macs"]}
             switches = str(status["socket"])
-            self.site_file.write_text(SITE.format(
-                data=self.folder / "data", switches=switches, patience=self.patience, policy=self.policy))
+            site = SITE.format(
+                data=self.folder / "data", switches=switches, patience=self.patience, policy=self.policy)
+            if address := status["switch_address"]:
+                site += SWITCH.format(name=f"{self.lab}-switch", address=address)
+            self.site_file.write_text(site)
             done = subprocess.run([sys.executable, "-m", "cod", "--site", str(self.site_file), "init", "--dir",
                                    str(self.folder / "data")], capture_output=True, text=True, check=False)
             if done.returncode:

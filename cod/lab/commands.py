@@ -169,6 +169,25 @@ def agents(count: int, name: str, disk: str, wait: bool, json_: bool) -> None:
             control.down(name)
 
 
+@lab.command()
+@click.argument("name")
+@click.argument("vlan", type=click.IntRange(1, 4094))
+@click.argument("address")
+@as_json
+def vlan(name: str, vlan: int, address: str, json_: bool) -> None:
+    """Give a lab's server an interface in a VLAN, with an ADDRESS such as 10.78.0.1/24.
+
+    The lab's switch has to be Open vSwitch (switch = "ovs" in its SPEC).
+
+    Example: cod lab vlan demo 20 10.78.0.1/24
+    """
+    record.load(name)
+    interface = f"vlan{vlan}"
+    network.add_interface(record.namespace(name), interface, vlan, address)
+    made = {"lab": name, "interface": interface, "vlan": vlan, "address": address}
+    click.echo(json.dumps(made) if json_ else f"{interface} in {record.namespace(name)} has {address}, in VLAN {vlan}")
+
+
 @lab.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("name")
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED)

@@ -84,7 +84,9 @@ def status(name: str) -> dict[str, Any]:
     return {
         "name": name, "namespace": record.namespace(name), "bridge": network.BRIDGE, "address": made.spec.address,
         "accel": made.accel, "folder": str(record.folder(name)), "socket": str(record.socket_path(name)),
-        "daemon": "running" if running else "not running", "nodes": nodes,
+        "daemon": "running" if running else "not running", "switch": made.spec.switch,
+        "switch_address": network.switch_of(record.namespace(name)).address if made.spec.switch == "ovs" else None,
+        "nodes": nodes,
     }
 
 

@@ -26,7 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cod.lab import machine, record
+from cod.lab import machine, network, record
 from cod.lab.processes import identify
 from cod.lab.record import Record
 from cod.model import Refused
@@ -70,7 +70,9 @@ class Switches:
             if name not in self._running:
                 spec = self._record.spec
                 position = next(n for n, node in enumerate(spec.nodes) if node.name == name)
-                argv = machine.command(spec.nodes[position], position, self._folder, self._record.accel)
+                argv = machine.command(spec.nodes[position], position, self._folder, self._record.accel, spec.switch)
+                if spec.switch == "ovs":
+                    argv = network.inside(network.ports_namespace(record.namespace(spec.name), spec), argv)
                 machine.qmp_path(self._folder, name).unlink(missing_ok=True)
                 log_path = self._folder / "log" / f"{name}.log"
                 with open(log_path, "ab") as log:

@@ -36,8 +36,9 @@ def prepare(node: LabNode, folder: Path) -> None:
         shutil.copyfile(OVMF_VARS, _vars(folder, node))
 
 
-def command(node: LabNode, position: int, folder: Path, accel: str) -> list[str]:
-    """Return the command that is the machine `node`, the spec's node at `position`, while it is switched on."""
+def command(node: LabNode, position: int, folder: Path, accel: str, switch: str = "bridge") -> list[str]:
+    """Return the command that is the machine `node`, the spec's node at `position`, while it is switched on. `switch`:
+    what its NICs are connected to."""
     return [
         QEMU, "-name", node.name, "-machine", f"{node.machine},graphics=off", *ACCELERATORS[accel],
         # A server that finds nothing to boot begins again; SeaBIOS would halt.
@@ -47,7 +48,7 @@ def command(node: LabNode, position: int, folder: Path, accel: str) -> list[str]
         "-smbios", f"type=1,manufacturer=COD,product=lab-{node.firmware},serial={node.serial},uuid={node.uuid}",
         "-qmp", f"unix:{qmp_path(folder, node.name)},server=on,wait=off",
         "-chardev", f"file,id=console,path={console_path(folder, node.name)},append=on", "-serial", "chardev:console",
-        *_firmware(node, folder), *_nics(node, position), *_disks(node, folder),
+        *_firmware(node, folder), *_nics(node, position, switch), *_disks(node, folder),
     ]
 
 
@@ -95,10 +96,12 @@ def _firmware(node: LabNode, folder: Path) -> list[str]:
     return [*flash(OVMF_CODE, _vars(folder, node)), *setup]
 
 
-def _nics(node: LabNode, position: int) -> list[str]:
+def _nics(node: LabNode, position: int, switch: str) -> list[str]:
     argv = []
+    # A switch in user space passes packets on as they are: the machine has to finish their checksums.
+    plain = ",vnet_hdr=off" if switch == "ovs" else ""
     for n, nic in enumerate(node.nics):
-        argv += ["-netdev", f"tap,id=net{n},ifname={tap(position, n)},script=no,downscript=no"]
+        argv += ["-netdev", f"tap,id=net{n},ifname={tap(position, n)},script=no,downscript=no{plain}"]
         rom = "" if nic.has_rom(node.firmware) else ",romfile="
         argv += ["-device", f"{nic.model},netdev=net{n},mac={nic.mac}{_bootindex(node, f'nic{n}')}{rom}"]
     return argv

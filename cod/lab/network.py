@@ -1,4 +1,6 @@
-"""A lab's networks: a namespace with a bridge for each, one tap for each NIC, and routers that relay DHCP.
+"""A lab's networks: a switch for each, one tap for each NIC, and routers that relay DHCP.
+
+A switch is a bridge of the kernel in the lab's namespace, or an Open vSwitch (`cod.lab.openvswitch`), as the spec says.
 
 The first bridge has the server's address. `port0`/`port1` is a pair whose one end is always plugged into it: without
 a live port a bridge has no carrier, and without carrier the kernel gives it no IPv6 link-local address, which the
@@ -11,12 +13,17 @@ no address on it, so DHCP reaches the server by the relay alone.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 
+from cod.lab import record
+from cod.lab.openvswitch import OpenVSwitch
 from cod.lab.processes import NAMESPACES
 from cod.lab.spec import LabSpec
 from cod.model import Refused
@@ -36,11 +43,64 @@ def exists(namespace: str) -> bool:
     return (NAMESPACES / namespace).exists()
 
 
+def switch_of(namespace: str) -> OpenVSwitch:
+    """Return the Open vSwitch of the lab with that namespace, which need not exist."""
+    return OpenVSwitch(namespace, record.folder(namespace.removeprefix(record.namespace(""))) / "switch")
+
+
+def ports_namespace(namespace: str, spec: LabSpec) -> str:
+    """Return the namespace of the machines' taps."""
+    return switch_of(namespace).ports_namespace if spec.switch == "ovs" else namespace
+
+
 def make(namespace: str, spec: LabSpec) -> None:
-    """Make the namespace and everything in it, and the routers."""
+    """Make the namespace and everything in it, the switches and the routers."""
     _ip("netns", "add", namespace)
     _sysctl(namespace, "net.ipv6.conf.default.accept_dad=0", "net.ipv6.conf.default.accept_ra=0")
     bridges = {"": BRIDGE, **{network.name: f"br{n}" for n, network in enumerate(spec.networks, start=1)}}
+    if spec.switch == "ovs":
+        _make_switches(namespace, spec, bridges)
+    else:
+        _make_bridges(namespace, spec, bridges)
+    for router in routers(namespace, spec):
+        _make_router(namespace, spec, router, bridges[router.network])
+
+
+def _make_switches(namespace: str, spec: LabSpec, bridges: Mapping[str, str]) -> None:
+    switch = switch_of(namespace)
+    ports = switch.ports_namespace
+    _ip("netns", "add", ports)
+    _sysctl(ports, "net.ipv6.conf.default.disable_ipv6=1")
+    switch.start()
+    for network, bridge in bridges.items():
+        switch.add_bridge(bridge, f"{spec.name}-switch")  # of one daemon all bridges have one name
+        taps = [tap(position, n) for position, node in enumerate(spec.nodes) for n, nic in enumerate(node.nics)
+                if nic.network == network]
+        _batch(ports, [f"tuntap add dev {name} mode tap" for name in taps] + [f"link set {name} up" for name in taps])
+        switch.add_ports(bridge, taps, lldp=True)
+    _batch(namespace, ["link set lo up"])
+    _move_in(namespace, BRIDGE, spec.address)
+
+
+def add_interface(namespace: str, name: str, vlan: int, address: str) -> None:
+    """Add an interface of the lab's namespace to the first network's Open vSwitch, in that VLAN, with that address.
+
+    Raises `Refused` for a lab whose switch is another.
+    """
+    switch = switch_of(namespace)
+    if not switch.exists():
+        raise Refused("conflict", 'the lab has no VLANs: make it with switch = "ovs"', "switch")
+    switch.add_internal(BRIDGE, name, vlan)
+    _move_in(namespace, name, address)
+
+
+def _move_in(namespace: str, interface: str, address: str) -> None:
+    """Move an internal port from the switch's namespace to the lab's."""
+    _ip("-n", switch_of(namespace).ports_namespace, "link", "set", interface, "netns", namespace)
+    _batch(namespace, [f"addr add {address} brd + dev {interface}", f"link set {interface} up"])
+
+
+def _make_bridges(namespace: str, spec: LabSpec, bridges: Mapping[str, str]) -> None:
     commands = [
         "link set lo up",
         *(f"link add {bridge} {_BRIDGE_OPTIONS}" for bridge in bridges.values()),
@@ -56,20 +116,33 @@ def make(namespace: str, spec: LabSpec) -> None:
     silent = ["port0", "port1", *(bridge for bridge in bridges.values() if bridge != BRIDGE)]
     _sysctl(namespace, *(f"net.ipv6.conf.{name}.disable_ipv6=1" for name in silent))
     _batch(namespace, ["link set port0 up", "link set port1 up", *(f"link set {b} up" for b in bridges.values())])
-    for router in routers(namespace, spec):
-        bridge = bridges[router.network]
-        _ip("netns", "add", router.namespace)
-        for side, on in (("near", BRIDGE), ("far", bridge)):
-            outer = f"{side}{bridge[2:]}"
-            _ip("-n", router.namespace, "link", "add", side, "type", "veth", "peer", "name", outer, "netns", namespace)
-            _batch(namespace, [f"link set {outer} master {on} up"])
-            _sysctl(namespace, f"net.ipv6.conf.{outer}.disable_ipv6=1")
-        _sysctl(router.namespace, "net.ipv4.ip_forward=1", "net.ipv6.conf.all.disable_ipv6=1")
-        server = IPv4Interface(spec.address).ip
-        _batch(router.namespace, [
-            "link set lo up", f"addr add {router.near} brd + dev near", f"addr add {router.far} brd + dev far",
-            "link set near up", "link set far up", f"route add default via {server}"])
-        _batch(namespace, [f"route add {router.far.network} via {router.near.ip}"])
+
+
+def _make_router(namespace: str, spec: LabSpec, router: Router, bridge: str) -> None:
+    _ip("netns", "add", router.namespace)
+    for side, on in (("near", BRIDGE), ("far", bridge)):
+        outer = f"{side}{bridge[2:]}"
+        ports = ports_namespace(namespace, spec)
+        _ip("-n", router.namespace, "link", "add", side, "type", "veth", "peer", "name", outer, "netns", ports)
+        _connect(namespace, on, outer, router.namespace, side)
+    _sysctl(router.namespace, "net.ipv4.ip_forward=1", "net.ipv6.conf.all.disable_ipv6=1")
+    server = IPv4Interface(spec.address).ip
+    _batch(router.namespace, [
+        "link set lo up", f"addr add {router.near} brd + dev near", f"addr add {router.far} brd + dev far",
+        "link set near up", "link set far up", f"route add default via {server}"])
+    _batch(namespace, [f"route add {router.far.network} via {router.near.ip}"])
+
+
+def _connect(namespace: str, bridge: str, outer: str, end: str, inner: str) -> None:
+    """Connect `outer`, whose other end is `inner` in the namespace `end`, to the lab's switch."""
+    switch = switch_of(namespace)
+    if not switch.exists():
+        _batch(namespace, [f"link set {outer} master {bridge} up"])
+        _sysctl(namespace, f"net.ipv6.conf.{outer}.disable_ipv6=1")
+        return
+    _run(inside(end, [sys.executable, "-m", "cod.lab.checksums", inner]))
+    _batch(switch.ports_namespace, [f"link set {outer} up"])
+    switch.add_ports(bridge, [outer], lldp=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +189,12 @@ def remove(namespace: str) -> None:
 
 
 def plug(namespace: str, new: str, port: str, mac: str) -> None:
-    """Make the namespace `new` with an interface eth0 of that MAC, plugged into the lab's bridge as `port`."""
+    """Make the namespace `new` with an interface eth0 of that MAC, plugged into the lab's first switch as `port`."""
     _ip("netns", "add", new)
-    _ip("-n", namespace, "link", "add", port, "type", "veth", "peer", "name", "eth0", "address", mac, "netns", new)
-    _batch(namespace, [f"link set {port} master {BRIDGE} up"])
-    _sysctl(namespace, f"net.ipv6.conf.{port}.disable_ipv6=1")
+    switch = switch_of(namespace)
+    ports = switch.ports_namespace if switch.exists() else namespace
+    _ip("-n", ports, "link", "add", port, "type", "veth", "peer", "name", "eth0", "address", mac, "netns", new)
+    _connect(namespace, BRIDGE, port, new, "eth0")
     _batch(new, ["link set lo up", "link set eth0 up"])
 
 
@@ -149,6 +223,7 @@ def _ip(*argv: str, text: str = "") -> None:
 
 
 def _run(argv: list[str], text: str = "") -> None:
-    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
         raise Refused("conflict", f"{' '.join(argv)}: {done.stderr.strip() or done.returncode}")

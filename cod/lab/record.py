@@ -11,6 +11,7 @@ folder under the root (``$COD_LAB_ROOT``, else /var/lib/cod-lab)::
     disks/NODE-N.img   sparse
     vars/NODE.fd       UEFI variables
     qmp/NODE.sock
+    switch/            database, sockets and logs of an Open vSwitch
 
 `up` writes the record until it starts the daemon; from then on the daemon does.
 """

@@ -34,6 +34,7 @@ NICS = ("virtio-net-pci", "e1000", "e1000e", "rtl8139", "vmxnet3")
 BUSES = ("virtio", "ahci", "nvme", "virtio-scsi", "megasas", "usb")
 SECTORS = (512, 4096)
 NETBOOT = ("any", "http")
+SWITCHES = ("bridge", "ovs")
 MACHINES = ("pc", "q35")
 ADDRESS = "10.77.0.1/16"
 
@@ -125,12 +126,16 @@ class LabNetwork:
 
 @dataclass(frozen=True, slots=True)
 class LabSpec:
-    """A lab. `address` is that of the server's bridge, with prefix length."""
+    """A lab. `address` is that of the server's interface, with prefix length.
+
+    switch  "bridge": the kernel's, one flat network; "ovs": Open vSwitch, whose ports may be put into VLANs
+    """
 
     name: str
     nodes: tuple[LabNode, ...]
     address: str = ADDRESS
     networks: tuple[LabNetwork, ...] = ()
+    switch: str = "bridge"
 
     def node(self, name: str) -> LabNode:
         """Return the node with that name or MAC; `Refused` when there is none."""
@@ -153,7 +158,8 @@ def from_dict(document: Mapping[str, Any]) -> LabSpec:
     _known(document, LabSpec, "")
     nodes = tuple(_node(row, f"nodes[{position}]") for position, row in enumerate(document.get("nodes", ())))
     networks = tuple(_records(document.get("networks", ()), LabNetwork, "networks"))
-    spec = LabSpec(str(document.get("name", "lab")), nodes, str(document.get("address", ADDRESS)), networks)
+    spec = LabSpec(str(document.get("name", "lab")), nodes, str(document.get("address", ADDRESS)), networks,
+                   str(document.get("switch", "bridge")))
     return completed(spec)
 
 
@@ -176,8 +182,10 @@ def completed(spec: LabSpec) -> LabSpec:
     """Return the spec with every derived field filled in; `Refused` when something in it cannot be."""
     _check(_NAME.fullmatch(spec.name), "name", f"{spec.name!r} is not a name of at most 24 letters, digits and dashes")
     _address(spec.address, "address")
+    _one_of(spec.switch, SWITCHES, "switch")
     for network in spec.networks:
         _check(_NAME.fullmatch(network.name), "networks", f"{network.name!r} is not a name of letters, digits, dashes")
+        _check(network.name != "switch", "networks", "'switch' is the name of the namespace of the lab's switch")
         if network.address:
             _address(network.address, f"network {network.name}: address")
     known = [network.name for network in spec.networks]
