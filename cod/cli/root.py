@@ -37,6 +37,7 @@ COMMANDS = {
     "reclaim": ("cod.cli.scheduler.reclaim", "reclaim", "Nodes taken for requests of higher priority."),
     "vcm": ("cod.cli.server.vcm", "vcm", "Virtual cluster managers: enrol them, run one."),
     "group": ("cod.cli.people.group", "group", "Groups: owners of vclusters, with their priorities."),
+    "shares": ("cod.cli.scheduler.shares", "shares", "Groups' shares of the site: usage, rank, guarantees, limits."),
     "user": ("cod.cli.people.user", "user", "Users: people who may sign in."),
     "member": ("cod.cli.people.member", "member", "Members of groups: owners, members, viewers."),
     "invite": ("cod.cli.people.member", "invite", "Invitation links."),

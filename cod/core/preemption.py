@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cod import notice_texts
-from cod.core import notices, vcm_outbox
+from cod.core import entitlements, notices, vcm_outbox
 from cod.model import Node, NodeView, Policy, Reclaim, Request, Vcluster
 from cod.policy.scheduler import leases, preemption
 from cod.policy.scheduler.snapshot import Holder
@@ -21,17 +21,24 @@ from cod.store.scheduler import node_counts, reclaims, reservations, vclusters
 from cod.store.scheduler.node_counts import NodeKindRow
 
 
-def takeable(tx: Tx, vcluster: Vcluster, request: Request, count: int, now: float, *, open_: int = 0) -> int:
+def takeable(
+    tx: Tx, vcluster: Vcluster, request: Request, count: int, policy: Policy, now: float, *, open_: int = 0
+) -> int:
     """Return how many of `count` nodes the request may take from the vcluster now, by the planner's own rule.
 
     open_   nodes that leave the vcluster for this request already
     """
-    if vcluster.state != VclusterState.ACTIVE:
+    asking = vclusters.get(tx, request.vcluster_id)
+    if vcluster.state != VclusterState.ACTIVE or asking is None:
         return 0
+    wanted = sum(one.count for one in request.tuples)
     holder = Holder(
         vcluster.id, vcluster.name, groups.get(tx, vcluster.group_id).priority, vclusters.held(tx, vcluster.id),
         vcluster.creation_size, reclaims.leaving(tx, vcluster.id), vcluster.expires_at, vcluster.drain_until)
-    return preemption.takeable(holder, count, request.priority, request.vcluster_id, now, open_=open_)
+    return preemption.takeable(
+        holder, count, request.priority, request.vcluster_id, now, open_=open_,
+        beyond=entitlements.beyond(tx, vcluster.group_id, policy, now, open_=open_),
+        within=entitlements.within(tx, asking.group_id, policy, wanted, now))
 
 
 def victims(tx: Tx, vcluster: Vcluster, kind: NodeKindRow, count: int, many: bool, policy: Policy,

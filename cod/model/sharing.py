@@ -19,6 +19,12 @@ class Group:
     webhook_events  what is posted to its webhook: 'notices', 'vclusters', 'nodes', with spaces between
     webhook_turn    how often its webhook's secret was changed
     gid             its POSIX number on nodes
+    shares          what it is to have of the site, in proportion to the other groups'
+    guarantee       nodes that are not taken from it for others
+    node_limit      nodes that it may hold at once; None: the site's default
+    hours_limit     node-hours that it may use in a month; None: no limit
+    parent_id       the group that it is a subgroup of
+    faded_usage     node-seconds, weighted by the cost of their types, that have not faded yet, at `faded_at`
     """
 
     id: int
@@ -34,6 +40,13 @@ class Group:
     webhook_turn: int = 0
     gid: int | None = None
     volume_quota: int | None = None
+    shares: float = 1.0
+    guarantee: int = 0
+    node_limit: int | None = None
+    hours_limit: float | None = None
+    parent_id: int | None = None
+    faded_usage: float | None = None
+    faded_at: float | None = None
 
     @property
     def events(self) -> tuple[str, ...]:

@@ -81,6 +81,10 @@ class Policy:
     reclaim_grace   seconds that a holder has to give nodes back before they are seized
     drain_grace     seconds between the end of a lease and the seizure of its nodes
     lease_warnings  seconds before the end of a lease at which its group is warned
+    fair            how groups of one priority are ranked: 'tree' or 'classic' (`policy.sharing.shares`)
+    fair_half_life  seconds in which half of what a group has used fades; 0: groups are not ranked
+    node_limit      nodes that a group may hold at once, where the group says nothing; 0: no limit
+    max_lease       seconds of a whole lease, with all extensions, where the group says nothing; 0: no limit
     """
 
     unknown: str = "discover"
@@ -106,6 +110,10 @@ class Policy:
     reclaim_grace: float = 300.0
     drain_grace: float = 300.0
     lease_warnings: tuple[float, ...] = (86400.0, 3600.0)
+    fair: str = "tree"
+    fair_half_life: float = 0.0
+    node_limit: int = 0
+    max_lease: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

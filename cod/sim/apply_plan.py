@@ -118,7 +118,10 @@ def _take(world: World, take: Preempt) -> None:
     mobile = [one for one in cluster.held if one.kind == take.kind and not one.reclaim
               and (one.assigned_at or 0.0) + inertia <= now]
     wish = request.as_pending()
-    may_lose = preemption.takeable(cluster.as_holder(), len(mobile), wish.priority, wish.vcluster_id, now)
+    kept = preemption.Kept(world.snapshot(), now)
+    may_lose = preemption.takeable(
+        cluster.as_holder(), len(mobile), wish.priority, wish.vcluster_id, now, beyond=kept.beyond(cluster.group.id),
+        within=kept.within(wish))
     reclaim = Reclaim(world.new_id(), cluster, request, take.kind, now + policy.reclaim_grace, take.count)
     chosen = cluster.owner.choose(reclaim, mobile)
     if len(chosen) != take.count or take.count > may_lose or not set(chosen) <= set(mobile):

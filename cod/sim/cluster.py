@@ -113,7 +113,7 @@ class Cluster:
         """Return the cluster as the holder of its nodes, in the form that the manager sees."""
         if self.holder is None:
             self.holder = Holder(self.id, self.name, self.group.priority, len(self.held), self.creation_size,
-                                 self.leaving, self.expires_at, self.drain_until)
+                                 self.leaving, self.expires_at, self.drain_until, self.group.id)
         return self.holder
 
     def holdings(self, policy: Policy, now: float) -> tuple[Allocation, ...]:

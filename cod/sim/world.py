@@ -127,7 +127,7 @@ class World:
         becomes shorter."""
         if cluster.state is not VclusterState.ACTIVE:
             return
-        bound = leases.latest(cluster.leased_at, cluster.group)
+        bound = leases.latest(cluster.leased_at, cluster.group, self.policy)
         until = max(min(self.clock.now + seconds, bound), cluster.expires_at or 0.0)
         if until > self.clock.now:
             cluster.drain_until = cluster.warned = None

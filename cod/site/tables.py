@@ -170,6 +170,16 @@ class PolicyTable(Table):
                                      "nodes")
     lease_warnings: tuple[Positive, ...] = Field((86400.0, 3600.0), description="seconds before the end of a lease at "
                                                  "which its group is warned")
+    fair: Literal["tree", "classic"] = Field("tree", description="how groups of one priority are ranked by their "
+                                             "shares and what they have used: Slurm's Fair Tree, or its classic "
+                                             "formula")
+    fair_half_life: NotNegative = Field(0.0, description="seconds in which half of what a group has used fades, such "
+                                        "as 604800; 0: groups of one priority are not ranked, and nothing is taken "
+                                        "from equals by their shares")
+    node_limit: int = Field(0, ge=0, le=10_000_000, description="nodes that a group may hold at once, where the group "
+                            "says nothing; 0: no limit")
+    max_lease: NotNegative = Field(0.0, description="seconds of a whole lease, with all extensions, where the group "
+                                   "says nothing; 0: no limit")
 
 
 class EnergyTable(Table):

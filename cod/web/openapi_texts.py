@@ -17,6 +17,7 @@ TAGS = {
     "vclusters": "Virtual clusters", "requests": "Requests for nodes", "plan": "Actions of the resource manager's "
     "next pass",
     "match": "Forecasts of requests", "reclaims": "Nodes taken for requests of higher priority",
+    "shares": "Groups' shares, guarantees and limits",
     "vcms": "Virtual cluster managers", "groups": "Groups: owners of vclusters, images and templates",
     "notices": "Notices to groups and administrators", "energy": "Energy that nodes used",
     "timeline": "Nodes held over time",

@@ -36,7 +36,7 @@ class Accountant(Periodic):
         if reading.anew:
             log.warning("energy was last counted at %.0f, now it is %.0f: the clock was wrong, counting begins now",
                         reading.before, reading.now)
-        await self._pool.run(energy.note, reading)
+        await self._pool.run(energy.note, reading, self._site.current.policy)
         counted = await self._pool.read(usage.count, self._clock())
         if counted is not None:
             await self._pool.run(usage.note, counted)

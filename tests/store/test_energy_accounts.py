@@ -10,7 +10,7 @@ from sqlalchemy import Engine, select, update
 
 from cod.flows.nodes import energy as flow
 from cod.flows.people import groups as group_flow
-from cod.model import Energy, EnergyUse, Node, Refused
+from cod.model import Energy, EnergyUse, Node, Policy, Refused
 from cod.policy.nodes.energy_accounting import DAY
 from cod.states import Disk
 from cod.store import tables as t
@@ -21,6 +21,7 @@ from cod.store.people import audit, groups
 from cod.store.scheduler import vclusters
 from tests.store.manager_world import add_node, add_template
 
+POLICY = Policy()
 RULES = Energy(watts_off=5.0, watts_idle=80.0, watts_busy=200.0)
 NOON = 20_000 * DAY + DAY / 2
 KWH = 3.6e6
@@ -29,7 +30,7 @@ KWH = 3.6e6
 def counted(tx: Tx, now: float, rules: Energy = RULES) -> bool:
     """One minute's work in one transaction; whether there was anything to put down."""
     reading = flow.count(tx, rules, now)
-    return reading is not None and flow.note(tx, reading)
+    return reading is not None and flow.note(tx, reading, POLICY)
 
 
 def accounts(tx: Tx) -> dict[tuple[int, int], tuple[float, float, float]]:
@@ -103,12 +104,12 @@ def test_a_new_group_inherits_nothing_of_one_that_was_deleted(tx: Tx) -> None:
 def test_what_a_group_used_that_is_deleted_while_it_is_counted_is_the_sites(tx: Tx) -> None:
     """Counting reads in one transaction and writes in another; SQLite gives the id to the next group."""
     site, gone = groups.ensure(tx, groups.SITE, NOON), groups.add(tx, "gone", NOON)
-    flow.note(tx, flow.Reading(None, NOON))
+    flow.note(tx, flow.Reading(None, NOON), POLICY)
     uses = tuple(EnergyUse(20_000, group_id, 1, 60.0, 6000.0, 9000.0) for group_id in (0, site.id, gone.id))
     reading = flow.Reading(NOON, NOON + 60, uses)
     group_flow.delete(tx, "gone")
     groups.add(tx, "new", NOON + 61)
-    assert flow.note(tx, reading)
+    assert flow.note(tx, reading, POLICY)
     assert accounts(tx) == {(0, 0): (60.0, 6000.0, 9000.0), (0, site.id): (120.0, 12000.0, 18000.0)}
 
 
@@ -173,10 +174,10 @@ def test_of_two_servers_that_count_one_puts_it_down(engine: Engine) -> None:
     assert here is not None
     assert there is not None
     with engine.begin() as tx:
-        assert flow.note(tx, here)
+        assert flow.note(tx, here, POLICY)
     for late in (there, here):  # the other server; and this one, unsure whether its commit was lost
         with engine.begin() as tx:
-            assert not flow.note(tx, late)
+            assert not flow.note(tx, late, POLICY)
     with engine.begin() as tx:
         assert accounts(tx) == {(0, 0): (60.0, 4800.0, 4800.0)}
         assert counted(tx, NOON + 120)
@@ -187,9 +188,9 @@ def test_of_two_servers_that_begin_one_sets_the_mark(engine: Engine) -> None:
     with engine.begin() as tx:
         first = flow.count(tx, RULES, NOON)
         assert first is not None
-        assert flow.note(tx, first)
+        assert flow.note(tx, first, POLICY)
     with engine.begin() as tx:
-        assert not flow.note(tx, replace(first, now=NOON + 1))
+        assert not flow.note(tx, replace(first, now=NOON + 1), POLICY)
         assert watermarks.at(tx, watermarks.ENERGY) == NOON
 
 

@@ -15,7 +15,7 @@ from cod.flows.scheduler import apply_plan
 from cod.flows.scheduler import plan as flow
 from cod.model import Group, Policy, RequestTuple, Vcluster
 from cod.policy.scheduler import leases
-from cod.policy.scheduler.preemption import Candidates, inertia
+from cod.policy.scheduler.preemption import Candidates, Level, inertia
 from cod.policy.scheduler.snapshot import NodeKind, Preempt, Snapshot
 from cod.sim import apply_plan as sim_plan
 from cod.sim.cluster import Cluster, ClusterRequest, Machine
@@ -117,7 +117,7 @@ def planner(site: Site, seen: Snapshot, number: int, kind: NodeKind) -> int:
     """How many nodes the planner would take from one vcluster."""
     lenders = Candidates(seen, NOW)
     holder = site.vclusters[number].id
-    if holder == site.request.vcluster_id or not lenders.lends(holder, site.request.priority):
+    if holder == site.request.vcluster_id or not lenders.lends(holder, Level(site.request.priority - 1)):
         return 0
     return lenders.able(kind, holder)
 
@@ -146,7 +146,7 @@ def simulated(site: Site, number: int, kind: NodeKind, count: int) -> list[str] 
     world: Any = SimpleNamespace(
         pending={1: request}, clusters={site.sim[number].id: site.sim[number]}, clock=SimpleNamespace(now=NOW),
         policy=POLICY, new_id=lambda: 10**6, pool=SimpleNamespace(reserve=lambda *_: None), reclaims=made,
-        stats=SimpleNamespace(taken=0, reclaims=0))
+        stats=SimpleNamespace(taken=0, reclaims=0), snapshot=lambda: Snapshot({}))
     try:
         sim_plan._take(world, Preempt(1, site.sim[number].id, kind, count))
     except sim_plan.Impossible:
@@ -175,7 +175,7 @@ def test_all_agree_who_may_lose_how_many_nodes(losers: list[Loser], own: int, pr
                 most = planner(site, seen, number, kind)
                 event(f"may lose {most}")
                 chosen = preemption.victims(tx, vcluster, node_counts.NodeKindRow(*kind), 100, False, POLICY, NOW)
-                assert preemption.takeable(tx, vcluster, site.request, len(chosen), NOW) == most
+                assert preemption.takeable(tx, vcluster, site.request, len(chosen), POLICY, NOW) == most
                 if most:
                     both = taken(site, number, kind, most), simulated(site, number, kind, most)
                     assert both[0] == both[1]
@@ -204,6 +204,6 @@ def test_a_reclaim_that_was_open_goes_on_when_the_lease_runs_out(tx: Tx) -> None
     old = Member(4096, 20.0, True)
     site = Site(tx, [Loser(0, 1, (old, old, old), None, None), Loser(3, 1, (), None, None)], 1, 3)
     site.vclusters[0] = vclusters.change(tx, site.vclusters[0], NOW, drain_until=NOW + 9.0)
-    assert preemption.takeable(tx, site.vclusters[0], site.request, 1, NOW) == 0
-    assert preemption.takeable(tx, site.vclusters[0], site.request, 1, NOW, open_=1) == 0, "three of three are leaving"
-    assert preemption.takeable(tx, site.vclusters[0], site.request, 3, NOW, open_=3) == 2
+    assert preemption.takeable(tx, site.vclusters[0], site.request, 1, POLICY, NOW) == 0
+    assert preemption.takeable(tx, site.vclusters[0], site.request, 1, POLICY, NOW, open_=1) == 0, "three are leaving"
+    assert preemption.takeable(tx, site.vclusters[0], site.request, 3, POLICY, NOW, open_=3) == 2

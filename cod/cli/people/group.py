@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from cod.cli.people.member import group as invite
+from cod.cli.scheduler.shares import share_table
 from cod.cli.show import SIZE, SPAN, ago, as_json, client, duration, print_json, said, shown, size, table, when
 from cod.client import path
 
@@ -112,6 +113,22 @@ def create(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> Non
     shown(ctx, client(ctx).post("/groups", {"name": name, **asked}), _one, as_json)
 
 
+def limited(words: tuple[str, ...]) -> dict[str, Any]:
+    """Return the limits that `--limit` names; where it names types, others lose theirs. Raises UsageError."""
+    if "none" in words:
+        return {"node_limit": None, "type_limits": {}}
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, number = word.rpartition("=")
+        if not number.isdigit() or (equals and not name):
+            raise click.UsageError(f"--limit takes a number such as 20, or a type and one such as gpu=4, not {word}")
+        if name:
+            found.setdefault("type_limits", {})[name] = int(number)
+        else:
+            found["node_limit"] = int(number)
+    return found
+
+
 @group.command("set")
 @click.argument("name")
 @click.option("--priority", type=int, help="Priority of its requests; a higher one goes first.")
@@ -123,21 +140,40 @@ def create(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> Non
 @click.option("--webhook", metavar="URL", help="URL that notices are posted to; '' for none.")
 @click.option("--events", type=WORDS, help=POSTED)
 @click.option("--gid", type=int, help="Number on nodes.")
+@click.option("--shares", type=click.FloatRange(0), help="What it is to have of the site, in proportion to the other "
+              "groups'.")
+@click.option("--guarantee", type=click.IntRange(0), help="Nodes that are not taken from it for others.")
+@click.option("--limit", "limits", multiple=True, metavar="N|TYPE=N|none", help="Nodes that it may hold at once, of "
+              "all types or of one; give it again for more types. none: the site's limit, and none by type.")
+@click.option("--hours", type=OrNone(click.FloatRange(0)), help="Node-hours that it may use in a month; none: no "
+              "limit.")
+@click.option("--parent", metavar="GROUP", help="Group that it is a subgroup of; none: of none.")
 @as_json
 @click.pass_context
-def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
+def set_(
+    ctx: click.Context, /, name: str, as_json: bool, shares: float | None, guarantee: int | None,
+    limits: tuple[str, ...], hours: float | str | None, parent: str | None, **asked: Any,
+) -> None:
     """Change a group. Existing vclusters and requests keep their leases and priorities.
 
     \b
     Example:
       cod group set physics --priority 20 --email "ann@example.org, bob@example.org" --webhook ""
+      cod group set physics --shares 40 --guarantee 8 --limit 20 --limit gpu=4
     """
+    said_of_shares = {"shares": shares, "guarantee": guarantee, "hours_limit": hours, "parent": parent}
+    entitled = limited(limits) | {key: None if value == "none" else value
+                                  for key, value in said_of_shares.items() if value is not None}
     body = {key: None if value == "none" and key.endswith(("lease", "quota")) else value
             for key, value in asked.items() if value is not None}
-    if not body:
+    if not body and not entitled:
         raise click.UsageError("say what to set: --priority, --default-lease, --max-lease, --image-quota, "
-                               "--volume-quota, --email, --webhook, --events or --gid")
-    shown(ctx, client(ctx).patch(path("groups", name), body), _one, as_json)
+                               "--volume-quota, --shares, --guarantee, --limit, --hours, --parent, --email, "
+                               "--webhook, --events or --gid")
+    value = client(ctx).patch(path("shares", name), entitled) if entitled else None
+    if body:
+        value = client(ctx).patch(path("groups", name), body)
+    shown(ctx, value, _one if body else lambda one: share_table([one]), as_json)
 
 
 @group.command()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from cod.core import isolation, seed_parts
+from cod.core import seed_parts
 from cod.model import LoginKey, Metadata, PeerNode, Refused, Site, dotted
 from cod.policy.nodes import seed, template
 from cod.store.engine import Tx
@@ -31,7 +31,7 @@ def of(tx: Tx, *, address: str, site: Site) -> Metadata | None:
         return None
     instance, fqdn = f"{node.id}.{found.primed or node.generation}", f"{node.hostname or node.name}.{domain}"
     parts = [part for part in seed_parts.parts(tx, node, wanted, site) if not part.secret]
-    subnet = isolation.subnet_named(tx, found.subnet, site) or site.subnets[0]
+    subnet = next((each for each in site.subnets if each.name == found.subnet), site.subnets[0])
     times = [at for at in (found.drain_until or found.expires_at, found.promised) if at is not None]
     report = ElementTree.fromstring(node.attributes) if node.attributes else None
     return Metadata(

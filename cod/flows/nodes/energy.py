@@ -8,11 +8,13 @@ is put down once, however often it is tried.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cod.model import SITE, Energy, EnergyUse, Refused
+from cod.model import SITE, Energy, EnergyUse, Policy, Refused
 from cod.policy.nodes import energy_accounting
 from cod.policy.nodes.energy_accounting import DAY
+from cod.policy.sharing import shares
 from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import energy, types
@@ -42,15 +44,37 @@ def count(tx: Tx, rules: Energy, now: float) -> Reading | None:
     return Reading(before, now, tuple(energy_accounting.uses(_draws(tx, rules, now), before, now)))
 
 
-def note(tx: Tx, reading: Reading) -> bool:
-    """Put it down; False when somebody else has. What a group used that was deleted since `count` is the site's, as all
-    that it used before; a new group may have its id."""
+def note(tx: Tx, reading: Reading, rules: Policy) -> bool:
+    """Put it down, also as usage that fades; False when somebody else has. What a group used that was deleted since
+    `count` is the site's, as all that it used before; a new group may have its id."""
     if not watermarks.move(tx, watermarks.ENERGY, reading.before, reading.now):
         return False
     there = {0} | group_rows.still_there(tx, {use.group_id for use in reading.uses}, reading.now)
     site = group_rows.ensure(tx, SITE, reading.now).id
-    energy.add(tx, (use if use.group_id in there else replace(use, group_id=site) for use in reading.uses))
+    uses = [use if use.group_id in there else replace(use, group_id=site) for use in reading.uses]
+    energy.add(tx, uses)
+    if rules.fair_half_life > 0:
+        _fade(tx, reading, uses, rules.fair_half_life)
     return True
+
+
+def _fade(tx: Tx, reading: Reading, uses: Sequence[EnergyUse], half_life: float) -> None:
+    """Let what groups have used fade until now. Of a group whose usage was not followed until the last count, it is
+    made anew out of the accounts: each day counts as used at its middle."""
+    seconds = 0.0 if reading.before is None or reading.anew else reading.now - reading.before
+    if seconds:
+        group_rows.fade(tx, reading.before or 0.0, shares.faded(1.0, seconds, half_life), reading.now)
+        costs = {each.id: each.cost for each in types.every(tx)}
+        rates: dict[int, float] = defaultdict(float)
+        for use in uses:
+            rates[use.group_id] += use.seconds * costs.get(use.type_id, 1.0) / seconds
+    for group in group_rows.every(tx):
+        if group.faded_at != reading.now:
+            usage = sum(shares.faded(used, reading.now - (day + 0.5) * DAY, half_life)
+                        for day, used in energy.by_day(tx, group.id))
+            group_rows.change(tx, group.id, faded_usage=usage, faded_at=reading.now)
+        elif seconds and group.id in rates:
+            group_rows.use(tx, group.id, shares.faded(0.0, seconds, half_life, rates[group.id]))
 
 
 def _draws(tx: Tx, rules: Energy, now: float) -> list[energy_accounting.Draw]:

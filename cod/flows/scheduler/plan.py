@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from cod import notice_texts
 from cod.model import Energy, Policy, Site
+from cod.policy.nodes import energy_accounting
 from cod.policy.scheduler import plan as policy
 from cod.policy.scheduler import preemption, reasons
 from cod.policy.scheduler.snapshot import (
@@ -28,6 +29,7 @@ from cod.policy.scheduler.snapshot import (
     Plan,
     Snapshot,
 )
+from cod.policy.sharing import entitlements
 from cod.states import NodeState, VclusterState
 from cod.store import claims
 from cod.store.engine import Tx
@@ -61,7 +63,8 @@ def look(tx: Tx, site: Site, now: float, before: Observed | None = None) -> Obse
     """Return the site now. `before`: what was seen last; what has not changed since is the same object."""
     many = len(site.subnets) > 1
     by = node_counts.AssignedBy(*preemption.assigned_by(site.policy, now))
-    read = pass_rows.read(tx, by, many=many, idle_since=now - site.energy.idle_time, now=now,
+    read = pass_rows.read(tx, by, many=many, idle_since=now - site.energy.idle_time,
+                          month=energy_accounting.month(now), now=now,
                           before=before.scene if before else None)
     if before is None or before.rules != site.policy or before.scene._replace(digests=read.digests) != read:
         return Observed(read, _snapshot(read, many, site.policy), site.policy)
@@ -74,7 +77,7 @@ def snapshot(tx: Tx, site: Site, now: float) -> Snapshot:
 
 
 def _snapshot(read: PassRows, many: bool, rules: Policy) -> Snapshot:
-    inertia = {each.id: preemption.inertia(read.priorities[each.group_id], rules) for each in read.live}
+    inertia = {each.id: preemption.inertia(read.groups[each.group_id].priority, rules) for each in read.live}
     return Snapshot(
         types={kind.id: kind for kind in read.types},
         lots=[_lot(one) for one in read.free],
@@ -92,6 +95,7 @@ def _snapshot(read: PassRows, many: bool, rules: Policy) -> Snapshot:
         templates=read.templates,
         deserted=read.deserted,
         warned={one.id: one.warned for one in read.live if one.warned is not None},
+        entitlements=entitlements.of(read.groups.values(), rules, sum(read.site.values()), read.type_limits, read.used),
     )
 
 
@@ -110,8 +114,8 @@ def _holders(read: PassRows) -> dict[int, Holder]:
         nodes[one.vcluster_id] += one.nodes
     for reclaim in read.reclaims:
         leaving[reclaim.vcluster_id] += reclaim.count - reclaim.given
-    return {each.id: Holder(each.id, each.name, read.priorities[each.group_id], nodes[each.id], each.creation_size,
-                            leaving[each.id], each.expires_at, each.drain_until)
+    return {each.id: Holder(each.id, each.name, read.groups[each.group_id].priority, nodes[each.id],
+                            each.creation_size, leaving[each.id], each.expires_at, each.drain_until, each.group_id)
             for each in read.live if each.state != VclusterState.RELEASING}
 
 

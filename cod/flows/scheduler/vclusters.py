@@ -178,7 +178,7 @@ def extend(
     leases.check(lease)
     vcluster = _active(tx, name)
     began, ends = vcluster.leased_at or vcluster.created_at, vcluster.expires_at or now
-    until = leases.extended(lease, ends, began, groups.get(tx, vcluster.group_id), now, clip=clip)
+    until = leases.extended(lease, ends, began, groups.get(tx, vcluster.group_id), site.policy, now, clip=clip)
     if until > (vcluster.expires_at or now):
         vcluster = vclusters.change(tx, vcluster, now, expires_at=until, drain_until=None,
                                     warned=leases.begun(until - now, site.policy))

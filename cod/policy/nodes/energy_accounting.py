@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from cod.model import Energy, EnergyUse, NodeType
@@ -100,6 +101,12 @@ def days(since: float, until: float) -> Iterator[tuple[int, float]]:
         end = min(until, (day + 1) * DAY)
         yield day, end - since
         since, day = end, day + 1
+
+
+def month(now: float) -> int:
+    """Return the first day (since the epoch, UTC) of the month."""
+    today = datetime.fromtimestamp(now, UTC)
+    return int(now // DAY) - today.day + 1
 
 
 def anew(before: float, now: float) -> bool:

@@ -40,6 +40,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from cod.model import Policy
 from cod.policy.scheduler import placement, priority, reasons
@@ -47,9 +48,10 @@ from cod.policy.scheduler.backfill import Backfill, back
 from cod.policy.scheduler.feasibility import Feasibility, Fit
 from cod.policy.scheduler.inventory import Inventory
 from cod.policy.scheduler.leases import over
+from cod.policy.scheduler.limits import Limits
 from cod.policy.scheduler.packing import pack
 from cod.policy.scheduler.placement import Found, Want
-from cod.policy.scheduler.preemption import Candidates
+from cod.policy.scheduler.preemption import Candidates, Level
 from cod.policy.scheduler.snapshot import (
     Cache,
     Decision,
@@ -64,6 +66,8 @@ from cod.policy.scheduler.snapshot import (
     Snapshot,
 )
 
+ROUNDS = 8
+
 
 def decide(snapshot: Snapshot, policy: Policy, now: float, fitting: Feasibility | None = None) -> Decision:
     """Return what becomes of every pending request of `snapshot`, at `now` (seconds since the epoch).
@@ -72,7 +76,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: float, fitting: Feasibility 
     """
     fitting = fitting or Feasibility(snapshot)
     choice = _Choice(snapshot, fitting, policy, now)
-    for peers in priority.peers(snapshot.wishes, policy, fitting):
+    for peers in priority.peers(snapshot, policy, fitting, now):
         choice.decide(peers)
     return choice.decision()
 
@@ -84,6 +88,7 @@ class _Choice:
         self._snapshot, self._fitting, self._policy, self._now = snapshot, fitting, policy, now
         self._stock = Inventory(snapshot, fitting.kinds, now)
         self._lenders = Candidates(snapshot, now)
+        self._limits = Limits(snapshot)
         self._holdback = Backfill(snapshot, policy, now, self._stock, self._lenders)
         self._failures = _Failures()
         self._grants: list[Grant] = []
@@ -103,10 +108,21 @@ class _Choice:
     def decide(self, peers: Sequence[PendingRequest]) -> None:
         """Grant wishes of one priority and age, or say why not.
 
-        What they get, keep or have taken is gone for those behind them. One that something is reserved for keeps it,
-        and its place in the order: only those behind the last of such are packed.
+        What they get, keep or have taken is gone for those behind them. Those that their group's limit has no room for
+        once the others have theirs are looked at again, a few times, as far as others got nothing.
         """
         wants = [self._want(wish) for wish in peers if not self._run_out(wish)]
+        for _ in range(ROUNDS):
+            admitted, wants = self._limits.admitted(wants)
+            self._decide(admitted)
+            if not wants or not admitted:
+                break
+        for want in wants:
+            self._no(want.wish, self._limits.refusal(want, self._fitting))
+
+    def _decide(self, wants: Sequence[Want]) -> None:
+        """Decide what no limit stands against. One that something is reserved for keeps it, and its place in the order:
+        only those behind the last of such are packed."""
         waited = max((number for number, want in enumerate(wants, 1) if want.anchors), default=0)
         for want in wants[:waited]:
             found = self._now_for(want)
@@ -158,11 +174,18 @@ class _Choice:
         return self._failures.unless("now", want, self._at_once, self._most_now)
 
     def _grant(self, want: Want, found: Found) -> None:
-        self._holdback.give(want.wish, found)
+        self._count(want.wish, found)
         self._grants.append(Grant(want.wish.id, tuple(self._shares(want, found))))
+
+    def _count(self, wish: PendingRequest, found: Found) -> None:
+        """Count nodes that the request has, or will have."""
+        self._holdback.give(wish, found)
+        self._limits.give(wish, found)
+        self._lenders.gain(wish)
 
     def _postpone(self, want: Want) -> None:
         """Let the request wait in the right place, or say why it has none."""
+        want = replace(want, within=self._lenders.within(want.wish))
         found = self._failures.unless("later", want, self._later, self._most_later) if want.wish.may_wait else None
         if found is not None:
             self._no(want.wish, self._wait(want, found))
@@ -192,7 +215,7 @@ class _Choice:
         own = self._stock.own.get(wish.id)
         fits = tuple(self._fitting.fit(one, wish.subnet) for one in wish.tuples)
         return Want(wish, fits, own.kinds if own else frozenset(),
-                    own is not None or self._lenders.lends(wish.vcluster_id, wish.priority))
+                    own is not None or self._lenders.lends(wish.vcluster_id, Level(wish.priority - 1)))
 
     def _at_once(self, want: Want) -> Found | None:
         return placement.at_once(want, self._stock.now_for(want.wish.id))
@@ -226,9 +249,12 @@ class _Choice:
                 taking += missing.taking
                 self._kept.update(dict(kept))
         self._lenders.lose(found.loans)
-        self._holdback.give(wish, found)
+        self._count(wish, found)
         self._takes += [Preempt(wish.id, *loan) for loan in found.loans]
         return reasons.waiting(wish, coming, taking)
+
+
+_Key = tuple[str, Fit, bool, str]
 
 
 class _Failures:
@@ -238,7 +264,7 @@ class _Failures:
     """
 
     def __init__(self) -> None:
-        self._least: dict[tuple[str, Fit, bool], int] = {}
+        self._least: dict[_Key, int] = {}
         self._asked: set[tuple[object, ...]] = set()
 
     def unless(
@@ -248,7 +274,7 @@ class _Failures:
         alone."""
         if want.special:
             return way(want)
-        keys = [(name, fit, want.wish.may_spread) for fit in want.fits]
+        keys = [(name, fit, want.wish.may_spread, want.within) for fit in want.fits]
         asked = *keys, *(one.count for one in want.wish.tuples)
         if asked in self._asked or not self._enough(keys, want):
             return None
@@ -258,6 +284,6 @@ class _Failures:
             self._least.update((key, one + 1) for key, one in zip(keys, most(want), strict=True))
         return found
 
-    def _enough(self, keys: Sequence[tuple[str, Fit, bool]], want: Want) -> bool:
+    def _enough(self, keys: Sequence[_Key], want: Want) -> bool:
         return all(one.count < self._least.get(key, one.count + 1)
                    for key, one in zip(keys, want.wish.tuples, strict=True))

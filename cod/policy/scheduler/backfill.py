@@ -23,7 +23,7 @@ from cod.policy.scheduler.feasibility import Fit
 from cod.policy.scheduler.inventory import Inventory
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.placement import Found, Want
-from cod.policy.scheduler.preemption import Candidates
+from cod.policy.scheduler.preemption import Candidates, Level
 from cod.policy.scheduler.snapshot import Hold, NodeKind, PendingRequest, Snapshot
 from cod.policy.scheduler.spread import Demand, Exhausted, fill, whole
 
@@ -105,7 +105,7 @@ class Backfill:
                 self._lenders.lend(kind, lent, level, wish.vcluster_id)
         return True
 
-    def _find(self, want: Want, level: int | None) -> tuple[Mapping[NodeKind, _Room], Counter[NodeKind] | None]:
+    def _find(self, want: Want, level: Level | None) -> tuple[Mapping[NodeKind, _Room], Counter[NodeKind] | None]:
         """Return what it could have, and where, and what of that it would use. `level`: see `_room`."""
         rooms = {kind: self._room(kind, want.wish, level) for fit in set(want.fits) for kind in fit.kinds}
         return rooms, self._spread(want, rooms) if want.wish.may_spread else self._whole(want, rooms)
@@ -123,17 +123,17 @@ class Backfill:
         self._lenders.give_back(loans)
         return sum(loan.nodes for loan in loans) == sum(parts.values())
 
-    def _level(self, wish: PendingRequest) -> int | None:
-        return max(self._lenders.levels(wish.priority), default=None)
+    def _level(self, wish: PendingRequest) -> Level | None:
+        return max(self._lenders.levels(wish.priority, ""), default=None)
 
-    def _room(self, kind: NodeKind, wish: PendingRequest, level: int | None) -> _Room:
+    def _room(self, kind: NodeKind, wish: PendingRequest, level: Level | None) -> _Room:
         """Return the room for a request. Its own vcluster's nodes it cannot get; those that can be taken for it, from
         priorities up to `level`, count once. None: nothing is to be taken."""
         loans = 0 if level is None else self._lenders.most(kind, level, wish.vcluster_id)
         ends = []
         for time, holder, count in self._returns().get(kind, ()):
             if holder != wish.vcluster_id:
-                lends = level is not None and self._lenders.lends(holder, level + 1)
+                lends = level is not None and self._lenders.lends(holder, level)
                 able = self._lenders.able(kind, holder) if lends else 0
                 ends.append((time, count - self._lost[holder, kind] - able))
         ends += [(time, count) for time, holder, count in self._later[kind]

@@ -15,7 +15,7 @@ from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.holdings import Sum, sums
 from cod.policy.scheduler.leases import over
-from cod.policy.scheduler.preemption import outranks, takeable
+from cod.policy.scheduler.preemption import Kept, outranks, spare, takeable
 from cod.policy.scheduler.priority import ordered
 from cod.policy.scheduler.reasons import held, in_, nodes
 from cod.policy.scheduler.snapshot import (
@@ -68,8 +68,8 @@ class Held:
     """Nodes that would do and that a vcluster holds.
 
     takeable   how many of them may be taken for the request now
-    protected  what keeps the rest: 'priority', 'inertia', 'floor', 'leaving' (taken already) or 'draining' (they come
-               back by themselves); '' when nothing does
+    protected  what keeps the rest: 'priority', 'inertia', 'floor', 'guarantee' or 'share' of its group, 'leaving'
+               (taken already) or 'draining' (they come back by themselves); '' when nothing does
     until      when that ends, if it is known
     """
 
@@ -130,7 +130,7 @@ def explain(
     fits = [fitting.fit(one, wish.subnet) for one in wish.tuples]
     kinds = {kind for fit in fits for kind in fit.kinds}
     site_of = {type_id: count for fit in fits for type_id, count in fit.site_of.items()}
-    order = ordered(snapshot.wishes, policy, fitting)
+    order = ordered(snapshot, policy, fitting, now)
     place = order.index(wish)
     types = {kind.type for kind in kinds}
     ahead = tuple(Ahead(one.id, one.vcluster_id, one.priority, sum(each.count for each in one.tuples))
@@ -186,13 +186,17 @@ def _by_type(rows: Iterable[FreeNodes | IncomingNodes | Allocation]) -> Counter[
 
 
 def _holders(snapshot: Snapshot, wish: PendingRequest, kinds: Set[NodeKind], now: float) -> Iterator[Held]:
+    kept = Kept(snapshot, now)
     for one in sums(snapshot, wish, kinds):
         holder = one.holder
-        may_lose = takeable(holder, one.mobile, wish.priority, wish.vcluster_id, now)
+        may_lose = _takeable(kept, wish, holder, one.mobile, now)
+        equals = kept.within(wish) if wish.priority == holder.priority else ""
         if over(holder, now):
             why, until = "draining", holder.drain_until or holder.expires_at
-        elif not outranks(wish.priority, holder.priority):
+        elif not outranks(wish.priority, holder.priority) and not equals:
             why, until = "priority", holder.expires_at
+        elif may_lose < min(one.mobile, spare(holder, now)):
+            why, until = equals or "guarantee", holder.expires_at
         elif may_lose == one.count:
             why, until = "", None
         elif may_lose < one.mobile:
@@ -205,6 +209,11 @@ def _holders(snapshot: Snapshot, wish: PendingRequest, kinds: Set[NodeKind], now
                    f"{holder.name} holds {one.count}{_keeps(why, holder, may_lose, until, now)}")
 
 
+def _takeable(kept: Kept, wish: PendingRequest, holder: Holder, mobile: int, now: float) -> int:
+    return takeable(holder, mobile, wish.priority, wish.vcluster_id, now, beyond=kept.beyond(holder.group_id),
+                    within=kept.within(wish))
+
+
 def _keeps(why: str, holder: Holder, may_lose: int, until: float | None, now: float) -> str:
     some = f", of which {may_lose} may be taken; " if may_lose else "; "
     when = "" if until is None else f" {in_(until, now)}"
@@ -212,6 +221,8 @@ def _keeps(why: str, holder: Holder, may_lose: int, until: float | None, now: fl
         "": ", which may be taken",
         "draining": f"; its lease has run out, they come back{when}",
         "priority": f"; its priority {holder.priority} is not lower" + (f", its lease ends{when}" if when else ""),
+        "share": f"{some}its group keeps what it is guaranteed and its share",
+        "guarantee": f"{some}its group keeps the nodes that it is guaranteed",
         "floor": f"{some}it keeps the {holder.floor} that it was created with" + (
             f", its lease ends{when}" if when else ""),
         "inertia": f"{some}the rest was assigned lately" + (f", the first is immune no longer{when}" if when else ""),
@@ -228,11 +239,12 @@ def _chances(
     coming = _mine(snapshot.coming, kinds, wish.id)
     if coming:
         yield Chance(None, coming, f"{nodes(coming)} on {'its' if coming == 1 else 'their'} way to the reserve")
+    kept = Kept(snapshot, now)
     for reclaim in snapshot.reclaims:
         if reclaim.request_id == wish.id and reclaim.open:
             yield from _from_reclaim(reclaim, snapshot.holders[reclaim.vcluster_id].name, promises, now)
     for one in sums(snapshot, wish, kinds):
-        yield from _from_holder(one, policy, wish, now)
+        yield from _from_holder(one, policy, wish, kept, now)
 
 
 def _from_reclaim(one: OpenReclaim, loser: str, promises: Promises, now: float) -> Iterator[Chance]:
@@ -247,15 +259,15 @@ def _from_reclaim(one: OpenReclaim, loser: str, promises: Promises, now: float) 
                      f"{loser} gives back {nodes(one.open - count)}, at the latest {in_(one.deadline, now)}")
 
 
-def _from_holder(one: Sum, policy: Policy, wish: PendingRequest, now: float) -> Iterator[Chance]:
+def _from_holder(one: Sum, policy: Policy, wish: PendingRequest, kept: Kept, now: float) -> Iterator[Chance]:
     holder, left = one.holder, one.count - one.leaving
     if left > 0 and holder.drain_until is not None:
         yield Chance(holder.drain_until, left, f"{holder.name} is draining, it ends {in_(holder.drain_until, now)}")
     elif left > 0 and holder.expires_at is not None:
         ends = max(now, holder.expires_at) + policy.drain_grace
         yield Chance(ends, left, f"the lease of {holder.name} ends, with its grace, {in_(ends, now)}")
-    more = (takeable(holder, one.mobile + one.immune, wish.priority, wish.vcluster_id, now)
-            - takeable(holder, one.mobile, wish.priority, wish.vcluster_id, now))
+    more = (_takeable(kept, wish, holder, one.mobile + one.immune, now)
+            - _takeable(kept, wish, holder, one.mobile, now))
     if more > 0 and one.immune_until is not None:
         yield Chance(one.immune_until, more,
                      f"nodes of {holder.name} lose their immunity from {in_(one.immune_until, now)} on")

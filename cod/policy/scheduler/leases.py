@@ -21,38 +21,45 @@ def check(asked: float | None, field: str = "lease") -> None:
 def length(asked: float | None, group: Group, policy: Policy) -> float:
     """Return the seconds of a new lease: what was asked, or the group's default; at most the group's maximum."""
     default = policy.default_lease if group.default_lease is None else group.default_lease
-    wanted = default if asked is None else asked
-    return wanted if group.max_lease is None else min(wanted, group.max_lease)
+    return min(default if asked is None else asked, longest(group, policy))
+
+
+def longest(group: Group, policy: Policy) -> float:
+    """Return the seconds of a whole lease, with all extensions: the group's maximum, or the site's; infinity without
+    a limit."""
+    return (policy.max_lease or float("inf")) if group.max_lease is None else group.max_lease
 
 
 def granted_time(asked: float | None, group: Group, policy: Policy) -> float:
     """Return the seconds of a new lease, as `length`. Raise `Refused` for more than the group's maximum: a lease is
     not shortened in silence."""
-    if asked is not None and group.max_lease is not None and asked > group.max_lease:
-        raise Refused("invalid", f"a lease of group {group.name} lasts {span(group.max_lease)} at most, with all "
-                      f"extensions; {span(asked)} were asked for", "lease")
+    if asked is not None and asked > longest(group, policy):
+        raise Refused("invalid", f"a lease of group {group.name} lasts {span(longest(group, policy))} at most, with "
+                      f"all extensions; {span(asked)} were asked for", "lease")
     return length(asked, group, policy)
 
 
-def latest(began: float, group: Group) -> float:
+def latest(began: float, group: Group, policy: Policy) -> float:
     """Return when a lease that began at `began` ends at the latest, with all extensions; infinity without a limit."""
-    return began + (float("inf") if group.max_lease is None else group.max_lease)
+    return began + longest(group, policy)
 
 
-def extended(asked: float, expires_at: float, began: float, group: Group, now: float, *, clip: bool = False) -> float:
+def extended(
+    asked: float, expires_at: float, began: float, group: Group, policy: Policy, now: float, *, clip: bool = False
+) -> float:
     """Return the end of a lease that shall last `asked` seconds from now. It never becomes earlier.
 
-    began  when the lease began: the group's maximum bounds its whole length
+    began  when the lease began: the group's maximum, or the site's, bounds its whole length
     clip   as far as the maximum allows, instead of refusing what goes beyond: for programs, which read the new end
 
     Raise `Refused` where nothing can be gained, or where `asked` goes beyond the maximum.
     """
-    end, bound = now + asked, latest(began, group)
+    end, bound = now + asked, latest(began, group, policy)
     if end > bound and (expires_at >= bound or not clip):
         left = (f"it can last {span(bound - now)} from now at most" if expires_at < bound and bound > now else
                 "it cannot be extended any more")
         raise Refused("invalid" if expires_at < bound else "conflict",
-                      f"a lease of group {group.name} lasts {span(group.max_lease or 0.0)} at most, with all "
+                      f"a lease of group {group.name} lasts {span(longest(group, policy))} at most, with all "
                       f"extensions, and this one began {span(now - began)} ago: {left}", "lease")
     return max(min(end, bound), expires_at)
 

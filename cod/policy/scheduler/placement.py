@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cod.policy.scheduler.feasibility import Fit
-from cod.policy.scheduler.preemption import Candidates, Loan
+from cod.policy.scheduler.preemption import Candidates, Level, Loan, Within
 from cod.policy.scheduler.snapshot import NodeKind, PendingRequest
 from cod.policy.scheduler.spread import Demand, Exhausted, fill, spread, whole
 
@@ -33,12 +33,14 @@ class Want:
 
     anchors  kinds that something of is reserved for it, or being taken
     special  it can have what others cannot, or cannot have what others can
+    within   what of its group's it stays within: then it may take from equals that hold more
     """
 
     wish: PendingRequest
     fits: tuple[Fit, ...]
     anchors: frozenset[NodeKind] = frozenset()
     special: bool = False
+    within: Within = ""
 
     @property
     def alone(self) -> tuple[int, Fit] | None:
@@ -136,7 +138,7 @@ def _given_back(want: Want, soon: Mapping[NodeKind, int], taking: Mapping[NodeKi
 
 
 def _borrowing(want: Want, soon: Mapping[NodeKind, int], lenders: Candidates) -> Iterator[Found]:
-    levels = lenders.levels(want.wish.priority)
+    levels = lenders.levels(want.wish.priority, want.within)
     if not levels or not _each_alone(want, with_loans(want, soon, lenders)):
         return
     demands = want.anchored() if want.anchors else want.demands()
@@ -180,7 +182,7 @@ def most(fit: Fit, room: Mapping[NodeKind, int], may_spread: bool) -> int:
 
 def with_loans(want: Want, soon: Mapping[NodeKind, int], lenders: Candidates) -> Mapping[NodeKind, int]:
     """Return what there is when all that may be taken is taken, of the kinds that would do."""
-    levels = lenders.levels(want.wish.priority)
+    levels = lenders.levels(want.wish.priority, want.within)
     if not levels:
         return soon
     but = want.wish.vcluster_id
@@ -190,7 +192,7 @@ def with_loans(want: Want, soon: Mapping[NodeKind, int], lenders: Candidates) ->
 class _Loans:
     """What is borrowed for one way, from lenders of one priority and all lower ones."""
 
-    def __init__(self, lenders: Candidates, level: int, but: int) -> None:
+    def __init__(self, lenders: Candidates, level: Level, but: int) -> None:
         self._lenders, self._level, self._but = lenders, level, but
         self._made: list[list[Loan]] = []
 

@@ -7,30 +7,72 @@ Of vclusters of one priority the one that can spare most of a kind loses first, 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
 
 from cod.model import Node, Policy, Reclaim
 from cod.policy.scheduler.leases import over
-from cod.policy.scheduler.snapshot import Holder, NodeKind, Snapshot
+from cod.policy.scheduler.snapshot import ANYTHING, Entitlement, Holder, NodeKind, PendingRequest, Snapshot
+
+
+class Beyond(NamedTuple):
+    """Nodes that a group holds beyond what it is sure of, those that leave it already not counted.
+
+    guarantee  beyond its guarantee: requests of higher priority may take them, and those of its own priority that stay
+               within their groups' guarantees
+    own        beyond its guarantee and its share (`Entitlement.own`): so may requests of its own priority that stay
+               within their groups' shares
+    """
+
+    guarantee: int
+    own: int
+
+
+EVERYTHING = Beyond(2**62, 0)
+
+
+def beyond(entitlement: Entitlement, kept: int) -> Beyond:
+    """Return what a group holds beyond what it is sure of. `kept`: nodes of its vclusters whose leases run, but for
+    those that leave it already."""
+    return Beyond(max(0, kept - entitlement.guarantee), max(0, kept - entitlement.own))
+
+
+Within = Literal["", "share", "guarantee"]
+
+
+def within(entitlement: Entitlement, kept: int, wanted: int) -> Within:
+    """Return what of its group's a request for `wanted` nodes stays within; `kept` as in `beyond`."""
+    if kept + wanted <= entitlement.guarantee:
+        return "guarantee"
+    return "share" if kept + wanted <= entitlement.own else ""
 
 
 def takeable(
-    holder: Holder, mobile: int, priority: int, vcluster_id: int, now: float, *, open_: int = 0
+    holder: Holder, mobile: int, priority: int, vcluster_id: int, now: float, *, open_: int = 0,
+    beyond: Beyond = EVERYTHING, within: Within = "",
 ) -> int:
     """Return how many of `mobile` nodes, which are outside their inertia, a request may take from `holder`.
 
     priority, vcluster_id   of the request
     open_   nodes of `holder.leaving` that leave for this request: a reclaim is carried out by the same rule
+    beyond  of the holder's group, with what is open counted as kept
+    within  what of its own group's the request stays within
 
-    A vcluster loses nodes only to requests of strictly higher priority of other vclusters, and never falls below its
-    creation size. A vcluster whose lease has run out loses nothing more: its nodes come back anyway. A reclaim that
+    A vcluster loses nodes only to requests of strictly higher priority of other vclusters, or to those of its own
+    priority that stay `within` something, as far as its group holds more than it is sure of; and it never falls below
+    its creation size. A vcluster whose lease has run out loses nothing more: its nodes come back anyway. A reclaim that
     was open before is carried out all the same.
     """
-    if holder.id == vcluster_id or not outranks(priority, holder.priority):
+    if holder.id == vcluster_id:
         return 0
-    return min(mobile, spare(holder, now, open_=open_))
+    if outranks(priority, holder.priority):
+        bound = beyond.guarantee
+    elif within and priority == holder.priority:
+        bound = beyond.own if within == "share" else beyond.guarantee
+    else:
+        return 0
+    return min(mobile, spare(holder, now, open_=open_), bound)
 
 
 def spare(holder: Holder, now: float, *, open_: int = 0) -> int:
@@ -71,10 +113,56 @@ class Loan(NamedTuple):
     nodes: int
 
 
-class Candidates:
-    """What vclusters can still lose; shrinks while it is taken."""
+class Kept:
+    """What groups hold, as `beyond` and `within` count it; changes while a plan is made.
+
+    any  some group has an entitlement; else nothing is counted
+    """
 
     def __init__(self, snapshot: Snapshot, now: float) -> None:
+        self._entitlements = snapshot.entitlements
+        self.any = bool(snapshot.entitlements)
+        self._nodes: Counter[int] = Counter()
+        for holder in snapshot.holders.values() if self.any else ():
+            if not over(holder, now):
+                self._nodes[holder.group_id] += holder.held - holder.leaving
+
+    def add(self, group_id: int, nodes: int) -> None:
+        """Count more nodes of a group."""
+        self._nodes[group_id] += nodes
+
+    def beyond(self, group_id: int) -> Beyond:
+        """Return what a group holds beyond what it is sure of."""
+        if not self.any:
+            return EVERYTHING
+        return beyond(self._entitlements.get(group_id, ANYTHING), self._nodes[group_id])
+
+    def within(self, wish: PendingRequest) -> Within:
+        """Return what of its group's a request stays within."""
+        if not self.any:
+            return ""
+        return within(self._entitlements.get(wish.group_id, ANYTHING), self._nodes[wish.group_id], size(wish))
+
+
+def size(wish: PendingRequest) -> int:
+    """Return the nodes that a request is for."""
+    return sum(one.count for one in wish.tuples)
+
+
+class Level(NamedTuple):
+    """From whom nodes are taken: from holders up to a priority; with `equals`, from those of that priority only what
+    may be taken by a request that stays within that."""
+
+    priority: int
+    equals: Within = ""
+
+
+class Candidates:
+    """What vclusters can still lose, and what groups hold; changes while it is taken and given."""
+
+    def __init__(self, snapshot: Snapshot, now: float) -> None:
+        self._group = {holder.id: holder.group_id for holder in snapshot.holders.values()}
+        self._kept = Kept(snapshot, now)
         able = {holder.id: spare(holder, now) for holder in snapshot.holders.values()}
         self._surplus = {holder: count for holder, count in able.items() if count}
         self._priority = {holder: snapshot.holders[holder].priority for holder in self._surplus}
@@ -85,30 +173,42 @@ class Candidates:
                 own = self._mobile[holding.kind]
                 own[holding.vcluster_id] = own.get(holding.vcluster_id, 0) + holding.mobile
                 self._kinds[holding.vcluster_id].add(holding.kind)
-        self._levels = sorted({self._priority[holder] for holder in self._kinds})
-        self._most: dict[tuple[NodeKind, int], int] = {}
+        self._levels = [Level(one) for one in sorted({self._priority[holder] for holder in self._kinds})]
+        self._most: dict[tuple[NodeKind, Level], int] = {}
 
-    def levels(self, below: int) -> list[int]:
-        """Priorities lower than `below` that somebody has who can lose nodes, lowest first."""
-        return [level for level in self._levels if outranks(below, level)]
+    def within(self, wish: PendingRequest) -> Within:
+        """Return what of its group's a request stays within, by what the group has now."""
+        return self._kept.within(wish)
 
-    def lends(self, vcluster_id: int, below: int) -> bool:
-        """Return whether that vcluster can lose nodes to requests of priority `below`."""
-        return vcluster_id in self._kinds and outranks(below, self._priority[vcluster_id])
+    def gain(self, wish: PendingRequest) -> None:
+        """Count what a request gets, or waits for with nodes of its own, as its group's."""
+        if self._kept.any:
+            self._kept.add(wish.group_id, size(wish))
+            self._most.clear()
 
-    def most(self, kind: NodeKind, level: int, but: int) -> int:
-        """Return how many nodes of `kind` all of priority `level` or lower can lose, except the vcluster `but`."""
+    def levels(self, priority: int, equals: Within) -> list[Level]:
+        """Return from whom a request of `priority` that stays within `equals` may take, the lowest first."""
+        found = [level for level in self._levels if outranks(priority, level.priority)]
+        return [*found, Level(priority, equals)] if equals and Level(priority) in self._levels else found
+
+    def lends(self, vcluster_id: int, level: Level) -> bool:
+        """Return whether that vcluster can lose nodes at that level."""
+        return vcluster_id in self._kinds and self._priority[vcluster_id] <= level.priority
+
+    def most(self, kind: NodeKind, level: Level, but: int) -> int:
+        """Return how many nodes of `kind` all can lose at that level, except the vcluster `but`."""
+        if self.lends(but, level) and kind in self._kinds[but]:
+            return sum(count for _, count in self._able(kind, level, but))
         key = kind, level
         if key not in self._most:
             self._most[key] = sum(count for _, count in self._able(kind, level))
-        return self._most[key] - (self.able(kind, but) if self.lends(but, level + 1) else 0)
+        return self._most[key]
 
-    def lend(self, kind: NodeKind, count: int, level: int, but: int) -> list[Loan]:
+    def lend(self, kind: NodeKind, count: int, level: Level, but: int) -> list[Loan]:
         """Take `count` nodes of `kind`; nothing where there are fewer."""
         if self.most(kind, level, but) < count:
             return []
-        able = sorted((self._priority[holder], -most, holder) for holder, most in self._able(kind, level)
-                      if holder != but)
+        able = sorted((self._priority[holder], -most, holder) for holder, most in self._able(kind, level, but))
         loans = []
         for _, most, holder in able:
             if count and most:
@@ -129,14 +229,30 @@ class Candidates:
         for holder, kind, count in loans:
             self._mobile[kind][holder] += sign * count
             self._surplus[holder] += sign * count
+            if self._kept.any:
+                self._kept.add(self._group[holder], sign * count)
+                self._most.clear()
+                continue
             for other in self._kinds[holder]:
                 for level in self._levels:
                     self._most.pop((other, level), None)
 
-    def _able(self, kind: NodeKind, level: int) -> Iterable[tuple[int, int]]:
-        return [(holder, min(mobile, self._surplus[holder])) for holder, mobile in self._mobile.get(kind, {}).items()
-                if self._priority[holder] <= level]
+    def _able(self, kind: NodeKind, level: Level, but: int = 0) -> Iterator[tuple[int, int]]:
+        """Yield (holder, nodes of `kind` that it can lose). What a group keeps bounds all its holders together."""
+        able = [(holder, min(mobile, self._surplus[holder])) for holder, mobile in self._mobile.get(kind, {}).items()
+                if self._priority[holder] <= level.priority and holder != but]
+        if not self._kept.any:
+            yield from able
+            return
+        left: dict[int, int] = {}
+        for holder, most in sorted(able, key=lambda one: (-one[1], one[0])):
+            group = self._group[holder]
+            bounds = self._kept.beyond(group)
+            shared = level.equals == "share" and self._priority[holder] == level.priority
+            part = min(most, left.setdefault(group, bounds.own if shared else bounds.guarantee))
+            left[group] -= part
+            yield holder, part
 
     def able(self, kind: NodeKind, holder: int) -> int:
-        """Return how many nodes of `kind` that vcluster can lose."""
+        """Return how many nodes of `kind` that vcluster can lose, were it not for its group."""
         return min(self._mobile.get(kind, {}).get(holder, 0), self._surplus[holder])

@@ -1,31 +1,55 @@
 """In which order requests are looked at. Pure.
 
-Highest priority first, then the oldest; requests whose ages fall into the same step of `Policy.age_step` seconds count
-as of one age. Among those the more constraining goes first, the one that fewest nodes of the site would do for: what it
-needs is rare, and who can do with anything finds something else. Then the older one.
+Highest priority first. Of one priority those that stay within their groups' guarantees first, then by the groups' ranks
+(`policy.sharing.shares`), where a site has such. Then the oldest; requests whose ages fall into the same step of
+`Policy.age_step` seconds count as of one age. Among those the more constraining goes first, the one that fewest nodes
+of the site would do for: what it needs is rare, and who can do with anything finds something else. Then the older one.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
 
 from cod.model import Policy
 from cod.policy.scheduler.feasibility import Feasibility
-from cod.policy.scheduler.snapshot import PendingRequest
+from cod.policy.scheduler.preemption import Kept, size
+from cod.policy.scheduler.snapshot import PendingRequest, Snapshot
 
 
-def ordered(wishes: Iterable[PendingRequest], policy: Policy, fitting: Feasibility) -> list[PendingRequest]:
-    """Return the wishes, the one that is looked at first in front. The order of two depends on no third."""
-    return sorted(wishes, key=lambda wish: (
-        -wish.priority, age(wish, policy), choice(wish, fitting), wish.submitted_at, wish.id))
+def ordered(snapshot: Snapshot, policy: Policy, fitting: Feasibility, now: float) -> list[PendingRequest]:
+    """Return the requests that wait, the one that is looked at first in front. The order of two depends on no third,
+    but for what a group asked for earlier of its guarantee."""
+    places = _places(snapshot, now)
+    return sorted(snapshot.wishes, key=lambda wish: (
+        -wish.priority, places.get(wish.id, _PLAIN), age(wish, policy), choice(wish, fitting), wish.submitted_at,
+        wish.id))
 
 
-def peers(wishes: Iterable[PendingRequest], policy: Policy, fitting: Feasibility) -> list[list[PendingRequest]]:
-    """Return the same in groups of one priority and one age."""
-    groups = itertools.groupby(ordered(wishes, policy, fitting), key=lambda wish: (wish.priority, age(wish, policy)))
+def peers(snapshot: Snapshot, policy: Policy, fitting: Feasibility, now: float) -> list[list[PendingRequest]]:
+    """Return the same in groups of one priority, one rank and one age."""
+    places = _places(snapshot, now)
+    groups = itertools.groupby(ordered(snapshot, policy, fitting, now), key=lambda wish: (
+        wish.priority, places.get(wish.id, _PLAIN), age(wish, policy)))
     return [list(group) for _, group in groups]
+
+
+_PLAIN = (True, 0)
+
+
+def _places(snapshot: Snapshot, now: float) -> dict[int, tuple[bool, int]]:
+    """(beyond its group's guarantee, rank of its group) of each request whose group has an entitlement. Of several of a
+    group those that were submitted first have the guarantee."""
+    kept = Kept(snapshot, now)
+    places = {}
+    for wish in sorted(snapshot.wishes, key=lambda one: (-one.priority, one.submitted_at, one.id)):
+        entitlement = snapshot.entitlements.get(wish.group_id)
+        if entitlement is not None:
+            sure = kept.within(wish) == "guarantee"
+            places[wish.id] = not sure, entitlement.rank
+            if sure:
+                kept.add(wish.group_id, size(wish))
+    return places
 
 
 def age(wish: PendingRequest, policy: Policy) -> float:

@@ -82,11 +82,41 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
+class Entitlement:
+    """What a group may hold, and what it is sure of; from `policy.sharing.entitlements`.
+
+    limit       nodes that it may hold at once; None: no limit
+    type_limits  the same of a type, by the type's id
+    guarantee   nodes that are not taken from it for others
+    share       nodes that are its share of the site: equals may have what it holds beyond; None: shares are off
+    rank        among groups of its priority, by their shares and what they have used: 1 is the best, equals have the
+                same; 0: shares are off
+    used_up     it has used all node-hours of the period, and gets no more nodes before it is over
+    """
+
+    limit: int | None = None
+    type_limits: Mapping[int, int] = field(default_factory=dict)
+    guarantee: int = 0
+    share: int | None = None
+    rank: int = 0
+    used_up: bool = False
+
+    @property
+    def own(self) -> int:
+        """Nodes that are its own: who is below may have them from equals, and no equal takes them."""
+        return max(self.guarantee, self.share or 0)
+
+
+ANYTHING = Entitlement()
+
+
+@dataclass(frozen=True, slots=True)
 class Holder:
     """A pending or active vcluster. `held`: all its nodes; `leaving`: those still open in its reclaims.
 
     expires_at   end of its lease; None: it has none, or the vcluster is pending
     drain_until  set: its lease has run out, its nodes come back at that time by themselves
+    group_id     its group; 0 where no group has an entitlement
     """
 
     id: int
@@ -97,6 +127,7 @@ class Holder:
     leaving: int = 0
     expires_at: float | None = None
     drain_until: float | None = None
+    group_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +179,7 @@ class Snapshot:
     templates  documents by id, of all templates that the wishes name
     deserted   releasing vclusters whose last node is back
     warned     active vclusters' last lease warning: vcluster id -> seconds before its end
+    entitlements  of groups, by id; those that are not in it may have anything and are sure of nothing
     """
 
     types: Mapping[int, NodeType]
@@ -161,6 +193,7 @@ class Snapshot:
     templates: Mapping[int, str] = field(default_factory=dict)
     deserted: Sequence[int] = ()
     warned: Mapping[int, float] = field(default_factory=dict)
+    entitlements: Mapping[int, Entitlement] = field(default_factory=dict)
 
 
 # ---------------------------------------------------------------- what to do
@@ -208,7 +241,8 @@ class Refusal:
     """A request that is not satisfied now.
 
     code  'coming' (nodes are on their way), 'taking' (nodes are being reclaimed for it), 'busy' (others hold what it
-          needs): it waits. 'impossible' (the site will never have it), 'now' (it would not wait): it is rejected
+          needs), 'limit' (its group may not hold more): it waits. 'impossible' (the site will never have it, or the
+          group's limit is lower), 'now' (it would not wait): it is rejected
     """
 
     request_id: int

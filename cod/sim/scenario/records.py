@@ -210,7 +210,6 @@ class Scenario:
     energy: Energy = dataclasses.field(default_factory=Energy)
     about: str = ""
     days: float = 30.0
-    run_on: float = 0.0
     seed: int = 1
     period: float = 300.0
     folder: Path = Path()

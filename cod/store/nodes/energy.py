@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import astuple, fields
 from typing import Any
 
@@ -74,6 +74,21 @@ def _put(rows: dict[tuple[int, int, int], tuple[float, ...]], row: tuple[Any, ..
     key = row[:3]
     sums = rows[key][3:] if key in rows else (0.0,) * 3
     rows[key] = (*key, *(old + more for old, more in zip(sums, row[3:], strict=True)))
+
+
+def node_seconds(tx: Tx, first: int, groups: Collection[int]) -> dict[int, float]:
+    """Return what each of the groups used since the day `first`, in node-seconds."""
+    query = select(_e.group_id, func.sum(_e.seconds)).where(_e.day >= first, _e.group_id.in_(groups))
+    return {row[0]: row[1] for row in tx.execute(query.group_by(_e.group_id))}
+
+
+def by_day(tx: Tx, group_id: int) -> list[tuple[int, float]]:
+    """Return what a group used on each day, in node-seconds weighted by the cost of their types."""
+    k = t.node_types.c
+    query = (select(_e.day, func.sum(_e.seconds * func.coalesce(k.cost, 1.0)))
+             .select_from(t.energy_use.outerjoin(t.node_types, k.id == _e.type_id))
+             .where(_e.group_id == group_id).group_by(_e.day).order_by(_e.day))
+    return [(row[0], row[1]) for row in tx.execute(query)]
 
 
 def fold(tx: Tx, group_id: int, into: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from itertools import chain, count
 from typing import Any
@@ -29,6 +29,36 @@ def every(tx: Tx) -> list[Group]:
 def get(tx: Tx, group_id: int) -> Group:
     """Return the group with that id, as another row names it."""
     return Group(*tx.execute(select(*_COLUMNS).where(t.groups.c.id == group_id)).one())
+
+
+def fade(tx: Tx, before: float, factor: float, now: float) -> None:
+    """Multiply what was counted until `before` by `factor`; it is what there is `now`."""
+    g = t.groups.c
+    tx.execute(update(t.groups).where(g.faded_at == before).values(faded_usage=g.faded_usage * factor, faded_at=now))
+
+
+def use(tx: Tx, group_id: int, usage: float) -> None:
+    """Add to what a group has used that has not faded."""
+    g = t.groups.c
+    tx.execute(update(t.groups).where(g.id == group_id).values(faded_usage=g.faded_usage + usage))
+
+
+def type_limits(tx: Tx, group_id: int | None = None) -> dict[int, dict[int, int]]:
+    """Return the nodes of types that groups (or that one) may hold, by the group's id and the type's."""
+    limits = t.group_type_limits.c
+    query = select(limits.group_id, limits.type_id, limits.nodes).order_by(limits.group_id, limits.type_id)
+    found: dict[int, dict[int, int]] = {}
+    for group, type_id, nodes in tx.execute(query if group_id is None else query.where(limits.group_id == group_id)):
+        found.setdefault(group, {})[type_id] = nodes
+    return found
+
+
+def limit_types(tx: Tx, group_id: int, limits: Mapping[int, int]) -> None:
+    """Replace the nodes of types that a group may hold, by the type's id."""
+    tx.execute(delete(t.group_type_limits).where(t.group_type_limits.c.group_id == group_id))
+    if limits:
+        tx.execute(insert(t.group_type_limits), [{"group_id": group_id, "type_id": type_id, "nodes": nodes}
+                                                 for type_id, nodes in limits.items()])
 
 
 def by_name(tx: Tx, name: str) -> Group | None:
@@ -116,7 +146,9 @@ def remove(tx: Tx, group_id: int, site_id: int) -> None:
     tx.execute(update(t.vclusters).where(v.group_id == group_id).values(group_id=site_id))
     _disown_templates(tx, group_id, site_id)
     tx.execute(update(t.nodes).where(n.cached_group_id == group_id).values(cached_group_id=None))
-    for table in (t.captures, t.group_permissions, t.node_permissions, t.invitations, t.api_tokens):
+    tx.execute(update(t.groups).where(t.groups.c.parent_id == group_id).values(parent_id=None))
+    for table in (t.captures, t.group_type_limits, t.group_permissions, t.node_permissions, t.invitations,
+                  t.api_tokens):
         tx.execute(delete(table).where(table.c.group_id == group_id))
     tx.execute(delete(t.groups).where(t.groups.c.id == group_id))
 

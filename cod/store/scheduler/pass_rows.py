@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Select, func, select
 
-from cod.model import NodeType, Reclaim
+from cod.model import Group, NodeType, Reclaim
 from cod.states import ReclaimState, RequestState, VclusterState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.images import templates
-from cod.store.nodes import types
+from cod.store.nodes import energy, types
 from cod.store.people import groups
 from cod.store.scheduler import node_counts, reclaims, requests, vclusters
 from cod.store.scheduler.row_digest import digest
@@ -39,14 +39,17 @@ class Digests(NamedTuple):
 class PassRows(NamedTuple):
     """The site at one moment.
 
-    priorities  of groups, by id
+    groups      by id; `type_limits` of them by the type's id; `used`: node-seconds of the month so far, of groups that
+                have a limit
     coming      see `node_counts.coming`; `site`: nodes of each type; `pending`: of vclusters that have not ended
     templates   documents by id, of those that pending requests name
     deserted    ids of vclusters that can end
     """
 
     types: list[NodeType]
-    priorities: dict[int, int]
+    groups: dict[int, Group]
+    type_limits: dict[int, dict[int, int]]
+    used: dict[int, float]
     free: list[node_counts.Free]
     coming: dict[tuple[node_counts.NodeKindRow, int, bool], int]
     held: list[node_counts.Held]
@@ -60,17 +63,22 @@ class PassRows(NamedTuple):
 
 
 def read(
-    tx: Tx, by: node_counts.AssignedBy, *, many: bool, idle_since: float, now: float, before: PassRows | None = None
+    tx: Tx, by: node_counts.AssignedBy, *, many: bool, idle_since: float, month: int, now: float,
+    before: PassRows | None = None,
 ) -> PassRows:
-    """Return what is there now. `by`, `many`, `idle_since`: see `node_counts`; `before`: an earlier scene: what is
-    known to be the same is not read again, nor are requests' tuples."""
+    """Return what is there now. `by`, `many`, `idle_since`: see `node_counts`; `month`: its first day; `before`: an
+    earlier scene: what is known to be the same is not read again, nor are requests' tuples."""
     kept = node_counts.kept(tx, idle_since)
     digests = _digests(tx, kept, many, by, now, before)
     live, pending, named = _requests(tx, digests, before)
+    owners = {group.id: group for group in groups.every(tx)}
+    limited = [group.id for group in owners.values() if group.hours_limit is not None]
     same = before is not None and digests.held is not None and digests.held == before.digests.held
     return PassRows(
         types=types.every(tx),
-        priorities={group.id: group.priority for group in groups.every(tx)},
+        groups=owners,
+        type_limits=groups.type_limits(tx),
+        used=energy.node_seconds(tx, month, limited) if limited else {},
         free=node_counts.free(tx, kept, many, idle_since),
         coming=node_counts.coming(tx, kept, many),
         held=before.held if before and same else node_counts.held(tx, kept, many, by),

@@ -7,10 +7,10 @@ from dataclasses import fields, replace
 from itertools import count, filterfalse
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, delete, func, insert, select, update
+from sqlalchemy import Select, delete, func, insert, or_, select, update
 
 from cod.model import Refused, Subnet, Vcluster
-from cod.states import NodeState, VclusterState
+from cod.states import NodeState, ReclaimState, VclusterState
 from cod.store import tables as t
 from cod.store import vcms
 from cod.store.engine import Tx, new_id
@@ -161,6 +161,17 @@ def active_nodes(tx: Tx, vcluster_id: int) -> int:
     """Return how many of its nodes are active."""
     n = t.nodes.c
     return tx.scalar(select(func.count()).where(n.vcluster_id == vcluster_id, n.state == NodeState.ACTIVE)) or 0
+
+
+def kept(tx: Tx, group_id: int, now: float) -> int:
+    """Return how many nodes a group's active vclusters hold whose leases run, but for those that leave by reclaims."""
+    n, c = t.nodes.c, t.reclaims.c
+    own = select(_v.id).where(_v.group_id == group_id, _v.state == VclusterState.ACTIVE, _v.drain_until.is_(None),
+                              or_(_v.expires_at.is_(None), _v.expires_at > now))
+    there = tx.scalar(select(func.count()).where(n.vcluster_id.in_(own))) or 0
+    leaving = tx.scalar(select(func.sum(c["count"] - c.given)).where(
+        c.state == ReclaimState.OPEN, c.vcluster_id.in_(own))) or 0
+    return there - int(leaving)
 
 
 def held(tx: Tx, vcluster_id: int) -> int:

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Text, UniqueConstraint, false
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Text,
+    UniqueConstraint,
+    false,
+)
 
 from cod.store.tables.base import Document, Exact, Id, Name, Time, table
 
@@ -46,8 +58,26 @@ groups = table(
     Column("webhook_turn", Integer, nullable=False, default=0, server_default="0",
            comment="how often the webhook's secret was changed; part of what it is derived from"),
     Column("gid", BigInteger, unique=True, comment="its POSIX number on nodes"),
+    Column("shares", Double, nullable=False, default=1.0, server_default="1",
+           comment="what it is to have of the site, in proportion to the other groups'"),
+    Column("guarantee", Integer, nullable=False, default=0, server_default="0",
+           comment="nodes that are not taken from it for others"),
+    Column("node_limit", Integer, comment="nodes that it may hold at once; null: the site's"),
+    Column("hours_limit", Double, comment="node-hours that it may use in a month; null: no limit"),
+    Column("parent_id", Id, ForeignKey("groups.id"), comment="the group that it is a subgroup of; null: of none"),
+    Column("faded_usage", Double, comment="node-seconds, weighted by types' costs, not faded at faded_at; null: not "
+           "counted yet"),
+    Column("faded_at", Time),
     Column("created_at", Time, nullable=False),
     comment="Groups own vclusters, images and templates, and give requests their priority.",
+)
+
+group_type_limits = table(
+    "group_type_limits",
+    Column("group_id", Id, ForeignKey("groups.id"), primary_key=True),
+    Column("type_id", Id, ForeignKey("node_types.id"), primary_key=True),
+    Column("nodes", Integer, nullable=False),
+    comment="Nodes of a type that a group may hold at once.",
 )
 
 group_permissions = table(

@@ -24,6 +24,7 @@ OWNERS = (
     Entry("/images", "Images", "image"),
     Entry("/templates", "Templates", "template"),
     Entry("/groups", "Groups", "group"),
+    Entry("/shares", "Shares", "policy"),
     Entry("/timeline", "Timeline", "timeline"),
     Entry("/notices", "Notices", "notice"),
 )

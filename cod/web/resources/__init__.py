@@ -24,6 +24,7 @@ from cod.web.resources import (
     plan,
     reclaims,
     server,
+    shares,
     software,
     uploads,
     usage,
@@ -36,6 +37,6 @@ from cod.web.routes import Route
 ROUTES: tuple[Route, ...] = (
     *nodes.NODES, *captures.CAPTURES, *hardware.TYPES, *hardware.BLOCKS, *software.IMAGES, *uploads.UPLOADS,
     *software.TEMPLATES, *vclusters.VCLUSTERS, *names.NAMES, *vclusters.REQUESTS, *plan.PLAN, *reclaims.RECLAIMS,
-    *vcms.VCMS, *volumes.VOLUMES, *groups.GROUPS, *notices.NOTICES, *energy.ENERGY, *usage.USAGE, *people.USERS,
-    *people.MEMBERS,
-    *invitations.INVITATIONS, *account.ME, *account.DOORS, *account.SITE, *server.SERVER)
+    *vcms.VCMS, *volumes.VOLUMES, *groups.GROUPS, *shares.SHARES, *notices.NOTICES, *energy.ENERGY, *usage.USAGE,
+    *people.USERS, *people.MEMBERS, *invitations.INVITATIONS, *account.ME, *account.DOORS, *account.SITE,
+    *server.SERVER)

@@ -1,0 +1,50 @@
+"""`cod shares`: what groups may hold and are sure of, and where they stand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cod.cli.show import as_json, client, shown, table
+from cod.client import path
+
+
+@click.command()
+@click.argument("group", required=False)
+@as_json
+@click.pass_context
+def shares(ctx: click.Context, group: str | None, as_json: bool) -> None:
+    """Show groups' shares of the site: usage, rank, guarantees and limits; of one GROUP, or of all that you may see.
+
+    \b
+    Example:
+      cod shares
+    """
+    api = client(ctx)
+    found = api.get("/shares")["items"] if group is None else api.get(path("shares", group))
+    shown(ctx, found, share_table if group is None else lambda one: share_table([one]), as_json)
+
+
+def share_table(values: list[Any]) -> Any:
+    """Return shares for people."""
+    return table(
+        ("GROUP", "PRIORITY", "SHARES", "OF SITE", "USAGE", "RATIO", "RANK", "GUARANTEE", "LIMIT", "HELD", "HOURS"),
+        [(v["group"] if v["parent"] is None else f"{v['parent']} / {v['group']}", str(v["priority"]),
+          f"{v['shares']:g}",
+          "" if v["share"] is None else f"{100 * v['share']:.1f} %, {v['share_nodes']} nodes",
+          "" if v["usage"] is None else f"{v['usage']:,.1f} h", _ratio(v),
+          "" if v["rank"] is None else f"{v['rank']} of {v['ranked']}", str(v["guarantee"]), _limit(v), str(v["held"]),
+          f"{v['hours_used']:,.1f}" + ("" if v["hours_limit"] is None else f" of {v['hours_limit']:,.0f}"))
+         for v in values])
+
+
+def _ratio(value: Any) -> str:
+    if value["rank"] is None:
+        return ""
+    return "unused" if value["ratio"] is None else f"{value['ratio']:.3f}"
+
+
+def _limit(value: Any) -> str:
+    most = [] if value["node_limit"] is None else [str(value["node_limit"])]
+    return ", ".join([*most, *(f"{kind}={count}" for kind, count in value["type_limits"].items())])

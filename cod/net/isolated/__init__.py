@@ -1,1 +1,0 @@
-"""Networks of isolated vclusters: the server's interfaces in them, and what it runs there."""

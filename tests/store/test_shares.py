@@ -1,0 +1,171 @@
+"""Groups' shares in the database: how they are set and shown, how usage fades, and what passes make of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import insert
+
+from cod.flows.nodes import energy
+from cod.flows.people import groups as group_flows
+from cod.flows.scheduler import shares, vclusters
+from cod.model import Policy, Refused
+from cod.store import tables as t
+from cod.store.engine import Tx
+from cod.store.people import groups
+from cod.store.scheduler import requests
+from tests.store.manager_world import OWNER, add_node, furnish, rest, run_pass
+from tests.store.test_manager_properties import SITE as WORLD
+
+HOUR, DAY = 3600.0, 86400.0
+WEEK = 7 * DAY
+NOW = 1_000_000.0
+FAIR = replace(WORLD, policy=replace(WORLD.policy, fair_half_life=WEEK, inertia=5.0, reclaim_grace=20.0, age_step=1.0))
+
+
+def group(tx: Tx, name: str, usage: float = 0.0, **columns: Any) -> None:
+    """A group that has used so many node-hours."""
+    groups.add(tx, name, 0.0, faded_usage=usage * HOUR, faded_at=NOW, **columns)
+
+
+def test_the_worked_example_is_shown(tx: Tx) -> None:
+    for name, share, usage in (("a", 40, 600), ("b", 30, 300), ("c", 30, 100)):
+        group(tx, name, usage, shares=share)
+    found = {one.group: one for one in shares.every(tx, site=FAIR, now=NOW)}
+    assert [found[name].ratio for name in "abc"] == pytest.approx([2 / 3, 1.0, 3.0], rel=1e-3)
+    assert [found[name].rank for name in "abc"] == [3, 2, 1]
+    assert [found[name].usage for name in "abc"] == pytest.approx([600.0, 300.0, 100.0])
+    assert [one.group for one in shares.every(tx, site=FAIR, now=NOW)] == ["c", "b", "a"]
+
+
+def test_usage_of_a_week_ago_is_half_of_it(tx: Tx) -> None:
+    group(tx, "physics", 700)
+    physics = groups.named(tx, "physics")
+    node = add_node(tx, 1)
+    tx.execute(insert(t.vclusters).values(
+        id=1, name="v", live_name="v", group_id=physics.id, state="active", template_id=_template(tx), size=1,
+        creation_size=1, lease_time=1.0, created_at=0.0, attributes=""))
+    tx.execute(t.nodes.update().where(t.nodes.c.id == node.id).values(vcluster_id=1, state="active"))
+    energy.note(tx, energy.Reading(None, NOW), FAIR.policy)
+    later = NOW + WEEK
+    read = energy.Reading(NOW, later)
+    assert energy.note(tx, read, FAIR.policy)
+    assert groups.named(tx, "physics").faded_usage == pytest.approx(350 * HOUR)
+    counted = energy.count(tx, FAIR.energy, later + 60.0)
+    assert counted is not None
+    energy.note(tx, counted, FAIR.policy)
+    assert groups.named(tx, "physics").faded_usage == pytest.approx(350 * HOUR * 2 ** (-60 / WEEK) + 60.0)
+
+
+def _template(tx: Tx) -> int:
+    from tests.store.manager_world import add_template
+
+    return add_template(tx)
+
+
+def test_usage_is_made_out_of_the_accounts_when_shares_are_switched_on(tx: Tx) -> None:
+    physics = groups.add(tx, "physics", 0.0)
+    day = int(NOW // DAY)
+    tx.execute(insert(t.energy_use).values(day=day - 7, group_id=physics.id, type_id=1, seconds=700 * HOUR))
+    energy.note(tx, energy.Reading(None, day * DAY + DAY / 2), FAIR.policy)
+    assert groups.named(tx, "physics").faded_usage == pytest.approx(350 * HOUR)
+
+
+def test_nothing_is_followed_while_shares_are_off(tx: Tx) -> None:
+    groups.add(tx, "physics", 0.0)
+    energy.note(tx, energy.Reading(None, NOW), Policy())
+    assert groups.named(tx, "physics").faded_usage is None
+    one = shares.one(tx, "physics", site=WORLD, now=NOW)
+    assert (one.rank, one.ratio, one.share_nodes, one.usage) == (None, None, None, None)
+
+
+def test_settings_are_checked(tx: Tx) -> None:
+    furnish(tx, 4)
+    for name in ("physics", "biology", "theory"):
+        groups.add(tx, name, 0.0)
+
+    def refused(name: str, field: str, **changes: object) -> str:
+        with pytest.raises(Refused) as caught:
+            shares.change(tx, name, changes, site=FAIR, now=NOW)
+        assert caught.value.field == field
+        return caught.value.sentence
+
+    shares.change(tx, "physics", {"guarantee": 3}, site=FAIR, now=NOW)
+    assert "1 are left" in refused("biology", "guarantee", guarantee=2)
+    assert "no subgroup of itself" in refused("physics", "parent", parent="physics")
+    shares.change(tx, "theory", {"parent": "physics"}, site=FAIR, now=NOW)
+    assert "one level" in refused("biology", "parent", parent="theory")
+    assert "has subgroups" in refused("physics", "parent", parent="biology")
+    assert "no node type" in refused("physics", "type_limits", type_limits={"gpu": 1})
+    [kind] = {row.name for row in tx.execute(t.node_types.select())}
+    changed = shares.change(tx, "physics", {"type_limits": {kind: 2}, "node_limit": 9}, site=FAIR, now=NOW).value
+    assert (changed.node_limit, dict(changed.type_limits)) == (9, {kind: 2})
+    group_flows.delete(tx, "physics")
+    assert groups.named(tx, "theory").parent_id is None
+
+
+def create(tx: Tx, name: str, size: int, group_name: str, now: float) -> None:
+    vclusters.create(tx, name=name, size=size, template="debian", group=group_name, lease=1e6, spread=True, site=FAIR,
+                     now=now)
+
+
+def test_a_guarantee_takes_from_equals_and_leaves_them_theirs(tx: Tx) -> None:
+    furnish(tx, 10)
+    groups.add(tx, "large", 0.0, guarantee=2)
+    groups.add(tx, "sure", 0.0, guarantee=8)
+    create(tx, "pool", 1, "large", NOW)
+    now = rest(tx, FAIR, NOW)
+    vclusters.resize(tx, name="pool", size=10, spread=True, site=FAIR, now=now, actor=OWNER)
+    now = rest(tx, FAIR, now)
+    assert _held(tx) == {"large": 10, "sure": 0}
+    create(tx, "mine", 8, "sure", now)
+    now = rest(tx, FAIR, now)
+    assert _held(tx) == {"large": 2, "sure": 8}
+    vclusters.resize(tx, name="pool", size=3, spread=True, site=FAIR, now=now, actor=OWNER)
+    rest(tx, FAIR, now)
+    assert _held(tx) == {"large": 2, "sure": 8}, "nothing is taken back and forth"
+
+
+def test_a_request_beyond_its_limit_waits_until_there_is_room(tx: Tx) -> None:
+    furnish(tx, 6)
+    groups.add(tx, "physics", 0.0, node_limit=4)
+    create(tx, "one", 3, "physics", NOW)
+    now = rest(tx, FAIR, NOW)
+    create(tx, "two", 2, "physics", now)
+    run_pass(tx, FAIR, now)
+    (waits,) = requests.every(tx, states=["pending"])
+    assert waits.reason == "waits: its group may hold 4 nodes at once"
+    vclusters.resize(tx, name="one", size=2, site=FAIR, now=now, actor=OWNER)
+    rest(tx, FAIR, now)
+    assert _held(tx) == {"physics": 4}
+
+
+def test_hours_of_a_month_end_growth_until_the_next(tx: Tx) -> None:
+    furnish(tx, 2)
+    physics = groups.add(tx, "physics", 0.0, hours_limit=10.0)
+    tx.execute(insert(t.energy_use).values(day=int(NOW // DAY), group_id=physics.id, type_id=1, seconds=11 * HOUR))
+    create(tx, "one", 1, "physics", NOW)
+    run_pass(tx, FAIR, NOW)
+    (waits,) = requests.every(tx, states=["pending"])
+    assert waits.reason == "waits: its group has used its node-hours of this month"
+    rest(tx, FAIR, NOW + 31 * DAY)
+    assert _held(tx) == {"physics": 1}
+
+
+def _held(tx: Tx) -> dict[str, int]:
+    return {one.group: one.held for one in shares.every(tx, site=FAIR, now=NOW) if one.group != "site"}
+
+
+def test_the_sites_longest_lease_bounds_groups_without_one(tx: Tx) -> None:
+    furnish(tx, 2)
+    groups.add(tx, "physics", 0.0)
+    bounded = replace(FAIR, policy=replace(FAIR.policy, max_lease=DAY))
+    with pytest.raises(Refused, match="at most, with all extensions"):
+        vclusters.create(tx, name="one", size=1, template="debian", group="physics", lease=2 * DAY, site=bounded,
+                         now=NOW)
+    vclusters.create(tx, name="one", size=1, template="debian", group="physics", lease=DAY, site=bounded, now=NOW)
+    now = rest(tx, bounded, NOW, step=10.0)
+    with pytest.raises(Refused):
+        vclusters.extend(tx, name="one", lease=DAY, site=bounded, now=now + HOUR)
