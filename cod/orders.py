@@ -58,10 +58,55 @@ class Deposit:
 
 
 @dataclass(frozen=True, slots=True)
+class BurninPlan:
+    """What a burn-in tests: see docs/burnin.md.
+
+    seconds  for all tests together; the network's are a small part of them
+    write    the disks that no mark keeps may be written; False: all are read only
+    url      of a file, for the throughput from the server; '': not measured
+    secret   hex; opens this machine's port for a neighbour that measures the throughput to it
+    peer     ADDRESS of a neighbour that is tested at the same time; '': there is none
+    peer_secret   opens the neighbour's port
+    """
+
+    memory: bool
+    disk: bool
+    network: bool
+    seconds: int
+    write: bool
+    url: str = ""
+    secret: str = field(default="", repr=False)
+    peer: str = ""
+    peer_secret: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TestResult:
+    """What a test of a part of the machine found.
+
+    test     'memory', 'disk' or 'network'
+    part     what was tested, for people: 'sda (serial X)', 'eth0'
+    kind     of a disk: 'hdd', 'ssd' or 'nvme'; else ''
+    outcome  'passed', 'failed' or 'skipped'
+    about    why it failed or was skipped, as sentences; '' where there is nothing to say
+    figures  measurements by name, with their unit in the name (write_mb_s, tested_percent …), none below 0
+    """
+
+    __test__ = False  # it is no test of ours, pytest
+
+    test: str
+    part: str
+    kind: str
+    outcome: str
+    about: str = ""
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
     """What the agent shall do now. `id` is '<node id>.<generation>': the same order repeated has the same id.
 
-    action   'wait', 'wipe', 'prime', 'reboot', 'off' or 'capture'
+    action   'wait', 'wipe', 'prime', 'reboot', 'off', 'capture' or 'burnin'
     disk     rule that picks the target disk: 'first', 'smallest' or 'largest' of those that are large enough, or
              'serial:X' / 'path:X'
     wipe     erase all local disks before writing; False: write zeros where the image is empty, touch nothing else
@@ -71,6 +116,7 @@ class Order:
     keep     disks that are never touched: 'serial:X' / 'path:X' / 'model:PATTERN'
     sector   size in bytes of the logical sectors that the target must have; 0: any will do
     deposit  of a capture
+    burnin   of a burn-in
     """
 
     id: str
@@ -85,3 +131,4 @@ class Order:
     keep: tuple[str, ...] = ()
     deposit: Deposit | None = None
     sector: int = 0
+    burnin: BurninPlan | None = None

@@ -12,6 +12,9 @@ reported and, where it held somebody's data, without having been wiped.
 A node that is to be captured (saved as an image) takes the same road: active -> trampoline -> capture -> trampoline ->
 boot, its disk marked *system* until it is active again, so that the trampoline boots it again and writes nothing.
 
+A free node that is to be burnt in (tested) goes trampoline -> burnin -> trampoline -> inactive, or is quarantined with
+the result. Only disks that are clean are written.
+
 Three kinds of state (Ironic's distinction):
 
 - *stable*: nothing is owed; the node may stay for ever;
@@ -43,11 +46,13 @@ class NodeState(StrEnum):
     BOOT = "boot"
     ACTIVE = "active"
     CAPTURE = "capture"
+    BURNIN = "burnin"
     QUARANTINED = "quarantined"
     RETIRED = "retired"
 
 
-PHASES = {"wipe": "erasing", "zero": "clearing", "write": "writing", "verify": "checking", "capture": "reading"}
+PHASES = {"wipe": "erasing", "zero": "clearing", "write": "writing", "verify": "checking", "capture": "reading",
+          "memory": "testing memory", "disk": "testing disks", "network": "testing the network"}
 """What people call the steps of an order by which an agent tells its progress."""
 
 
@@ -63,10 +68,12 @@ class NodeEvent(StrEnum):
     BOOT_ORDERED = "boot_ordered"  # its disk already holds the wanted template: priming is skipped
     CAPTURE_WANTED = "capture_wanted"  # its vcluster's system is left for a while: its disk is to be saved
     CAPTURE_ORDERED = "capture_ordered"
+    BURNIN_ORDERED = "burnin_ordered"
     WIPED = "wiped"
     PRIMED = "primed"
     CAPTURED = "captured"
-    CANCELLED = "cancelled"  # somebody wants no capture any more
+    BURNED_IN = "burned_in"  # it passed its tests
+    CANCELLED = "cancelled"  # somebody wants no capture, or no burn-in, any more
     BOOTED = "booted"  # the OS's own DHCPACK (and the template's readiness check)
     BOOT_FAILED = "boot_failed"
     FAILED = "failed"  # the agent said so, with a reason
@@ -110,6 +117,7 @@ NODE_RULES: dict[NodeState, StateRule] = {
     S.BOOT: StateRule("motion", "rebooting into its vcluster", 600, 2),
     S.ACTIVE: StateRule("stable", "runs its vcluster's software"),
     S.CAPTURE: StateRule("motion", "its disks are being saved as an image", 300, 1),
+    S.BURNIN: StateRule("motion", "its memory, disks and network are being tested", 300, 1),
     S.QUARANTINED: StateRule("final", "set aside with a reason; an administrator decides"),
     S.RETIRED: StateRule("final", "no longer part of the site"),
 }
@@ -124,12 +132,14 @@ NODE_TRANSITIONS: dict[tuple[NodeState, NodeEvent], NodeState] = {
     (S.TRAMPOLINE, E.PRIME_ORDERED): S.PRIME,
     (S.TRAMPOLINE, E.BOOT_ORDERED): S.BOOT,
     (S.TRAMPOLINE, E.CAPTURE_ORDERED): S.CAPTURE,
+    (S.TRAMPOLINE, E.BURNIN_ORDERED): S.BURNIN,
     (S.TRAMPOLINE, E.TIMED_OUT): S.TRAMPOLINE,
     (S.TRAMPOLINE, E.EXHAUSTED): S.QUARANTINED,
     (S.INACTIVE, E.PRIME_ORDERED): S.PRIME,
     (S.INACTIVE, E.BOOT_ORDERED): S.BOOT,
     (S.INACTIVE, E.WIPE_ORDERED): S.WIPE,
     (S.INACTIVE, E.CAPTURE_ORDERED): S.CAPTURE,
+    (S.INACTIVE, E.BURNIN_ORDERED): S.BURNIN,
     (S.INACTIVE, E.POWERED_DOWN): S.OFF,
     (S.INACTIVE, E.ASKED): S.TRAMPOLINE,
     (S.INACTIVE, E.LOST): S.TRAMPOLINE,
@@ -161,6 +171,13 @@ NODE_TRANSITIONS: dict[tuple[NodeState, NodeEvent], NodeState] = {
     (S.CAPTURE, E.CANCELLED): S.TRAMPOLINE,
     (S.CAPTURE, E.TIMED_OUT): S.TRAMPOLINE,
     (S.CAPTURE, E.EXHAUSTED): S.TRAMPOLINE,  # the capture has failed, not the node
+    (S.BURNIN, E.BURNED_IN): S.TRAMPOLINE,
+    (S.BURNIN, E.ASKED): S.TRAMPOLINE,
+    (S.BURNIN, E.FAILED): S.TRAMPOLINE,
+    (S.BURNIN, E.LOST): S.TRAMPOLINE,
+    (S.BURNIN, E.CANCELLED): S.TRAMPOLINE,
+    (S.BURNIN, E.TIMED_OUT): S.TRAMPOLINE,
+    (S.BURNIN, E.EXHAUSTED): S.QUARANTINED,  # a machine that does not get through its tests is not given to anybody
     (S.QUARANTINED, E.RESTORED): S.TRAMPOLINE,
     (S.RETIRED, E.RESTORED): S.TRAMPOLINE,
 }
@@ -171,9 +188,9 @@ for _state in S:
 for _state in (S.NEW, S.REGISTERING, S.OFF, S.TRAMPOLINE, S.INACTIVE, S.QUARANTINED):
     NODE_TRANSITIONS[_state, E.RETIRED] = S.RETIRED
 
-# The machine runs, or is on its way to, its vcluster's system; the agent writes or reads its disks.
+# The machine runs, or is on its way to, its vcluster's system; the agent writes, reads or tests its disks.
 OWN_SYSTEM = frozenset({S.BOOT, S.ACTIVE})
-WORKING = frozenset({S.WIPE, S.PRIME, S.CAPTURE})
+WORKING = frozenset({S.WIPE, S.PRIME, S.CAPTURE, S.BURNIN})
 
 # Ends of a road: reaching one gives the node its whole retry budget back.
 ARRIVED = frozenset({S.INACTIVE, S.ACTIVE, S.OFF, S.REGISTERING, S.RETIRED})
@@ -188,6 +205,19 @@ class CaptureState(StrEnum):
     WANTED = "wanted"
     RUNNING = "running"
     DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class BurninState(StrEnum):
+    """A burn-in's life: wanted (until the node's agent is told) -> running -> one of the last three, which are final.
+
+    After trouble on the way a running burn-in is wanted again, as long as the node has retries left.
+    """
+
+    WANTED = "wanted"
+    RUNNING = "running"
+    PASSED = "passed"
     FAILED = "failed"
     CANCELLED = "cancelled"
 

@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 
-from cod.orders import Order
+from cod.orders import Order, TestResult
 from cod.wire.confd import protocol
 from cod.wire.confd.messages import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report, Welcome
 from trampoline.errors import PrimeError
@@ -20,8 +20,9 @@ from trampoline.errors import PrimeError
 Tell = Callable[[str, int, int, float], None]
 """tell(phase, done, total, rate): a job's sign of progress. Raises Replaced when the job is to end."""
 
-Act = Callable[[Order, Tell], Mapping[str, float]]
-"""Carries out an order and gives its figures. Raises PrimeError with the reason when that cannot be done."""
+Act = Callable[[Order, Tell], Mapping[str, float] | tuple[TestResult, ...]]
+"""Carries out an order and gives its figures, or a burn-in's results. Raises PrimeError with the reason when that
+cannot be done."""
 
 SILENCE = 3  # heartbeats of the server missed before the connection counts as dead
 PROGRESS_EVERY = 1.0  # seconds
@@ -73,7 +74,8 @@ class Job:
 
     def _run(self) -> None:
         try:
-            self.result = Done(self.order.id, self._act(self.order, self._tell))
+            found = self._act(self.order, self._tell)
+            self.result = Done(self.order.id, results=found) if isinstance(found, tuple) else Done(self.order.id, found)
         except Replaced:
             self.result = Failed(self.order.id, "replaced by another order")
         except PrimeError as error:

@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from cod.orders import Order
+from cod.orders import Order, TestResult
 from cod.wire.confd import protocol
 from trampoline import inventory, lldp
 from trampoline.agent import Agent, Disconnect, Tell
 from trampoline.errors import PrimeError
 
 CONNECT_TIMEOUT = 10.0  # seconds
+STAND_IN_MEMORY = 32 << 20  # bytes that an agent tests whose disks are files
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 20.0  # seconds between attempts to connect
 
 
@@ -153,7 +154,7 @@ class Shell:
     def _scan(self) -> str:
         return ET.tostring(inventory.report(self._options.root, self._mac, self._disks(), self._heard), "unicode")
 
-    def _act(self, order: Order, tell: Tell) -> Mapping[str, float]:
+    def _act(self, order: Order, tell: Tell) -> Mapping[str, float] | tuple[TestResult, ...]:
         from trampoline import cprime  # late: a machine that only reports need not load it
 
         if order.action == "wipe":
@@ -165,6 +166,12 @@ class Shell:
             from trampoline import capture
 
             return _figures(capture.capture(order, self._disks(), tell))
+        if order.action == "burnin":
+            from trampoline.burnin import run
+
+            root = self._options.root  # a test's agent, whose disks are files, leaves its host's memory alone
+            return run.burnin(order, self._disks(), lambda: inventory.nics(root, self._mac), root, tell,
+                              STAND_IN_MEMORY if self._options.disks else None)
         raise PrimeError(f"this trampoline cannot {order.action}")
 
     # ------------------------------------------------------------ connections

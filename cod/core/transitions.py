@@ -15,6 +15,7 @@ from cod.states import (
     ARRIVED,
     NODE_RULES,
     OWN_SYSTEM,
+    BurninState,
     CaptureState,
     Disk,
     NodeEvent,
@@ -24,7 +25,7 @@ from cod.states import (
     after,
 )
 from cod.store.engine import Tx
-from cod.store.nodes import captures, holding, host_keys, nodes, sessions
+from cod.store.nodes import burnins, captures, holding, host_keys, nodes, sessions
 from cod.store.scheduler import reservations, vclusters
 
 BY_HAND = "its system runs until somebody reboots it: no power driver can switch it off"
@@ -32,6 +33,7 @@ FOR_CAPTURE = "waits to be captured: reboot it, no power driver can"
 CANNOT_SWITCH_OFF = ("none", "wol")
 # What a node's disk does not survive, or is not COD's to read any more.
 ENDS_CAPTURE = frozenset({NodeState.WIPE, NodeState.PRIME, NodeState.QUARANTINED, NodeState.RETIRED})
+ENDS_BURNIN = frozenset({NodeState.QUARANTINED, NodeState.RETIRED})
 
 
 def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Policy) -> Node:
@@ -46,6 +48,7 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
     target = after(NodeState(node.state), step.event)
     _note_installation(tx, node, step, target, now)
     _note_capture(tx, node, step, target, now)
+    _note_burnin(tx, node, step, target, now)
     if target is NodeState.QUARANTINED and ":" not in actor:  # not if it was a person, user:NAME: they know
         notices.add(tx, **notice_texts.quarantined(node.name, step.cause), group_id=None, now=now)
     if target in (NodeState.QUARANTINED, NodeState.RETIRED) or step.frees:
@@ -71,7 +74,8 @@ def settle(tx: Tx, node: Node, *, now: float, actor: str, policy: Policy) -> Nod
     """Settle a node that has rested at the crossroads (`lifecycle.settle`); any other stays as it is."""
     if node.state != NodeState.TRAMPOLINE or not lifecycle.rested(node, policy, now):
         return node
-    step = lifecycle.settle(node, holding.assignment(tx, node), captures.is_wanted(tx, node.id))
+    step = lifecycle.settle(node, holding.assignment(tx, node), captures.is_wanted(tx, node.id),
+                            burnins.wanted(tx, node.id))
     return apply(tx, node, step, now=now, actor=actor, policy=policy)
 
 
@@ -110,6 +114,25 @@ def _note_capture(tx: Tx, node: Node, step: Step, target: NodeState, now: float)
         captures.change(tx, node.id, state=CaptureState.WANTED, reason=step.cause)
 
 
+def _note_burnin(tx: Tx, node: Node, step: Step, target: NodeState, now: float) -> None:
+    """Let the node's burn-in follow the step."""
+    if NodeState.BURNIN not in (node.state, target) and target not in ENDS_BURNIN:
+        return
+    burnin = burnins.open_of(tx, node.id)
+    if burnin is None:
+        return
+    if target is NodeState.BURNIN:
+        burnins.change(tx, burnin.id, state=BurninState.RUNNING, generation=node.generation + 1, started_at=now)
+    elif step.event is NodeEvent.BURNED_IN:
+        burnins.end(tx, burnin.id, BurninState.PASSED, "", now)
+    elif step.event is NodeEvent.CANCELLED:
+        burnins.end(tx, burnin.id, BurninState.CANCELLED, step.cause, now)
+    elif target in ENDS_BURNIN:
+        burnins.end(tx, burnin.id, BurninState.FAILED, step.cause, now)
+    else:
+        burnins.change(tx, burnin.id, state=BurninState.WANTED, reason=step.cause)
+
+
 def move(
     tx: Tx, node: Node, event: NodeEvent, *, now: float, cause: str, actor: str, patience: float = 1.0, **columns: Any
 ) -> Node:
@@ -118,7 +141,7 @@ def move(
     Writes the transition to the history, sets the new state's deadline (times `patience`), gives the retry budget back
     on arrival, and adds one to the generation, which fences every effect and order of the state that was left. In wipe
     and prime the column `disk` tells what the order found; however they end, the disks are dirty then, unless `columns`
-    knows better.
+    knows better. So are clean disks, which a burn-in writes to.
     Raises `states.WrongEvent` when the table has no such arrow, `Stale` when the row has moved on since it was read.
     """
     target = after(NodeState(node.state), event)
@@ -137,6 +160,8 @@ def move(
     }
     if node.state in (NodeState.WIPE, NodeState.PRIME):
         values |= {"disk": Disk.DIRTY, "cached_template_id": None, "cached_group_id": None}
+    elif node.state == NodeState.BURNIN and node.disk == Disk.CLEAN:
+        values |= {"disk": Disk.DIRTY}
     if node.state == NodeState.PRIME:
         host_keys.written(tx, node.id)
     moved = nodes.set_state(tx, node, values | columns, event=event, cause=cause, actor=actor)

@@ -187,6 +187,28 @@ class Capture:
 
 
 @dataclass(frozen=True, slots=True)
+class Burnin:
+    """A row of `burnins`: tests of a node. `tests` have commas between; `results` is JSON, a list of
+    `orders.TestResult`; `secret` is shown to the node's agent, and to a neighbour's that is tested with it."""
+
+    id: int
+    node_id: int
+    state: str
+    cause: str
+    tests: str
+    seconds: int
+    erase: bool
+    secret: str = field(repr=False)
+    generation: int
+    actor: str
+    asked_at: float
+    started_at: float | None
+    ended_at: float | None
+    reason: str
+    results: str
+
+
+@dataclass(frozen=True, slots=True)
 class CapturedPartition:
     """A partition of a captured disk, as its agent tells: bytes, GPT type or MBR type, and what was found in it
     ('ext', 'fat', 'swap'; '': not known, or empty). Number 0: the whole disk, which has no partition table."""

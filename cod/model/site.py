@@ -154,6 +154,34 @@ class TypeRules:
 
 
 @dataclass(frozen=True, slots=True)
+class BurninRules:
+    """Tests of nodes, from the `[burnin]` table.
+
+    at_registration  new machines are tested when they are approved
+    after_trouble    nodes that are restored from quarantine or retirement are tested
+    every            seconds after which a free node is tested again; 0: never
+    tests            which tests where nobody says
+    seconds          for all of a burn-in's tests where nobody says
+    erase_new        a burn-in that the site asks for first erases disks that COD never wrote, so as to test them by
+                     writing
+    least_link, least_network   Mb/s of each link, and of the throughput; a node with less fails. 0: no limit
+    least_hdd, least_ssd, least_nvme   the same for reading disks, in MB/s
+    """
+
+    at_registration: bool = False
+    after_trouble: bool = False
+    every: float = 0.0
+    tests: tuple[str, ...] = ("memory", "disk", "network")
+    seconds: int = 600
+    erase_new: bool = False
+    least_link: int = 0
+    least_network: int = 0
+    least_hdd: int = 0
+    least_ssd: int = 0
+    least_nvme: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """An account on BMCs or outlets. `password_file` names the file with its password: see `cod.power.accounts`."""
 
@@ -375,6 +403,7 @@ class Site:
     posix      how people appear on nodes
     fileservers  where volumes are; new ones are made on the first
     volumes    what groups may keep there
+    burnin     when nodes are tested, and what they must reach
     """
 
     name: str
@@ -406,6 +435,7 @@ class Site:
     posix: PosixRules = field(default_factory=PosixRules)
     fileservers: tuple[FileServer, ...] = ()
     volumes: VolumeRules = field(default_factory=VolumeRules)
+    burnin: BurninRules = field(default_factory=BurninRules)
 
 
 class SiteRef:

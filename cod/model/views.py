@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from cod.model.addresses import AddressRange
 from cod.model.machines import HostKey, Node, NodeType
@@ -49,6 +50,31 @@ class CaptureView:
     done: int
     total: int
     rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class BurninView:
+    """A burn-in for people. `node_state`: where the node is; while it runs, bytes `done` of about `total` of the test
+    `phase` at `rate` a second; `results`: of the tests, each a mapping of the fields of `orders.TestResult`."""
+
+    id: int
+    node: str
+    state: str
+    cause: str
+    tests: tuple[str, ...]
+    seconds: int
+    erase: bool
+    actor: str
+    asked_at: float
+    started_at: float | None
+    ended_at: float | None
+    reason: str
+    results: tuple[Mapping[str, Any], ...]
+    node_state: str
+    done: int
+    total: int
+    rate: float
+    phase: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from cod.site.tables import (
     AccountTable,
     ApiTable,
     BootTable,
+    BurninTable,
     ConsoleTable,
     DnsTable,
     EnergyTable,
@@ -49,6 +50,7 @@ class SiteFile(Table):
     energy: EnergyTable = EnergyTable.model_validate({})
     types: TypesTable = TypesTable.model_validate({})
     images: ImagesTable = ImagesTable.model_validate({})
+    burnin: BurninTable = BurninTable.model_validate({})
     console: ConsoleTable = ConsoleTable.model_validate({})
     notices: NoticesTable = NoticesTable.model_validate({})
     smtp: SmtpTable = SmtpTable.model_validate({})

@@ -203,6 +203,7 @@ def _site(file: SiteFile) -> model.Site:
         signin=_signin(file),
         consoles=model.ConsoleRules(**file.console.model_dump() | {"keep": file.console.keep * 86400.0}),
         posix=model.PosixRules(**file.accounts.model_dump()),
+        burnin=model.BurninRules(**file.burnin.model_dump() | {"every": file.burnin.every * 86400.0}),
         power=tuple(model.PowerRule(**each.model_dump()) for each in file.power),
         switches=tuple(_switch(each) for each in file.switch),
         keep=tuple(model.KeepRule(each.match, each.disk) for each in file.keep),

@@ -256,6 +256,28 @@ class ConsoleTable(Table):
                       "are not recorded")
 
 
+class BurninTable(Table):
+    """When nodes are tested (burnt in), and what they must reach to be used. Re-read on SIGHUP."""
+
+    at_registration: bool = Field(False, description="test new machines when they are approved, before anybody gets "
+                                  "them")
+    after_trouble: bool = Field(False, description="test nodes that are restored from quarantine or retirement")
+    every: NotNegative = Field(0.0, description="days after which a free node is tested again; 0: never")
+    tests: tuple[Literal["memory", "disk", "network"], ...] = Field(
+        ("memory", "disk", "network"), min_length=1, description="which tests")
+    seconds: int = Field(600, ge=10, le=864_000, description="for all tests of a node; what cannot be tested in that "
+                         "time is tested in part, evenly spread")
+    erase_new: bool = Field(False, description="erase disks that COD never wrote before the tests above, so that they "
+                            "are tested by writing, too; else such disks are only read")
+    least_link: int = Field(0, ge=0, description="Mb/s that each link that is up must have; a node with less is "
+                            "set aside. 0: no limit")
+    least_network: int = Field(0, ge=0, description="Mb/s of throughput to a neighbour, or from the server. 0: no "
+                               "limit")
+    least_hdd: int = Field(0, ge=0, description="MB/s of reading a disk that rotates. 0: no limit")
+    least_ssd: int = Field(0, ge=0, description="MB/s of reading a disk that does not. 0: no limit")
+    least_nvme: int = Field(0, ge=0, description="MB/s of reading an NVMe disk. 0: no limit")
+
+
 class NoticesTable(Table):
     """How notices leave the site. Re-read on SIGHUP."""
 

@@ -19,14 +19,14 @@ from typing import Any, TextIO
 
 from sqlalchemy import Engine, LargeBinary, Table, delete, insert, or_, select, update
 
-from cod.states import NODE_RULES, Disk, NodeState
+from cod.states import NODE_RULES, BurninState, Disk, NodeState
 from cod.store import schema
 from cod.store import tables as t
 from cod.store.engine import Tx
 
 _BATCH = 1000
 _UNBELIEVED = (NodeState.INACTIVE, NodeState.OFF, NodeState.WIPE, NodeState.PRIME, NodeState.BOOT, NodeState.CAPTURE,
-               NodeState.TRAMPOLINE)
+               NodeState.BURNIN, NodeState.TRAMPOLINE)
 _FORGOTTEN = (t.sessions, t.boot_secrets, t.claims, t.captures, t.web_sessions, t.invitations, t.switches)
 
 
@@ -164,6 +164,9 @@ def _disbelieve(tx: Tx, now: float) -> None:
     a = t.power_actions  # generations have gone back: a wish of then would be taken for one of now
     tx.execute(update(a).where(a.c.done_at.is_(None)).values(
         done_at=now, claimed_by=None, claim_expires=None, error="dropped: restored from a backup"))
+    b = t.burnins
+    tx.execute(update(b).where(b.c.ended_at.is_(None)).values(
+        state=BurninState.CANCELLED, ended_at=now, secret="", reason="restored from a backup"))
     n, p = t.nodes, t.switch_ports
     boots = p.c.mac.in_(select(n.c.boot_mac))  # who knows which network it was put in since
     tx.execute(update(p).where(or_(p.c.seq > 0, boots)).values(

@@ -68,10 +68,16 @@ def invitations(tx: Tx, before: float, limit: int) -> int:
     return _delete(tx, t.invitations, t.invitations.c.expires_at, before, limit)
 
 
+def burnins(tx: Tx, before: float, limit: int) -> int:
+    """Return burn-ins that are over."""
+    return _delete(tx, t.burnins, t.burnins.c.ended_at, before, limit)
+
+
 EVERY: dict[str, Prune] = {
     # What names others goes before what it names.
     "node_history": node_history, "reclaims": reclaims, "node_requests": node_requests, "notices": notices,
     "conflicts": conflicts, "vcluster_history": vcluster_history, "audit": audit, "invitations": invitations,
+    "burnins": burnins,
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, update
 
-from cod.cli.nodes import capture
+from cod.cli.nodes import capture, follow
 from cod.cli.wait import TimedOut
 from cod.client import ApiError
 from cod.flows.people.tokens import digest
@@ -88,12 +88,12 @@ def test_waiting_for_one_that_fails(served: Served) -> None:
             value = served.local.get(place)
             return value | {"state": next(states), "reason": "no room"}
 
-    value = capture.watched(Api(), "/nodes/n1/capture", 9.0, sleep=shown.append)  # type: ignore[arg-type]
+    value = follow.follow(Api(), "/nodes/n1/capture", "capture", capture.OVER, 9.0, sleep=shown.append)  # type: ignore[arg-type]
     assert (value["state"], shown) == ("failed", [0.5])
     times = iter([0.0, 1.0, 99.0])
     with pytest.raises(TimedOut, match="goes on without being watched"):
-        capture.watched(served.local, "/nodes/n1/capture", 9.0, quiet=True, clock=lambda: next(times),
-                        sleep=lambda _: None)
+        follow.follow(served.local, "/nodes/n1/capture", "capture", capture.OVER, 9.0, quiet=True,
+                      clock=lambda: next(times), sleep=lambda _: None)
 
 
 def test_a_group_sees_and_cancels_its_own_alone(served: Served) -> None:

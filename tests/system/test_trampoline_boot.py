@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,7 @@ def test_nothing_is_done_when_nothing_has_changed(lab: Path) -> None:
 class Guest:
     """A machine in QEMU, and the server's end of its agent's connection."""
 
-    def __init__(self, folder: Path, lab: Path, hardware: str, uefi: bool) -> None:
+    def __init__(self, folder: Path, lab: Path, hardware: str, uefi: bool, more: Sequence[str] = ()) -> None:
         self.disk, self.console = folder / "disk", folder / "console"
         self.content = random.Random(1).randbytes(DISK)
         self.disk.write_bytes(self.content)
@@ -100,6 +100,7 @@ class Guest:
             "none", "-serial", f"file:{self.console}", "-no-reboot", *firmware, "-kernel", lab / "vmlinuz", "-initrd",
             folder / "initrd", "-append", line, "-netdev", "user,id=n", "-device", f"{nic},netdev=n,mac={MAC},romfile=",
             "-drive", f"file={self.disk},format=raw,if=none,id=d", *(word for d in disk for word in ("-device", d)),
+            *more,
         ], stdin=subprocess.DEVNULL)
 
     def connect(self) -> ET.Element:

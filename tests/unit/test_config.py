@@ -339,8 +339,8 @@ def test_the_site_file_says_of_all_that_is_re_read_that_it_is() -> None:
     """Its head sends readers there."""
     said = {name for name, field in SiteFile.model_fields.items()
             if (table := init.table_class(field)) and "Re-read on SIGHUP" in (table.__doc__ or "")}
-    assert said == {"policy", "energy", "types", "images", "console", "notices", "smtp", "signin", "ldap", "oidc",
-                    "account", "power", "keep", "switch", "volumes", "fileserver"}
+    assert said == {"policy", "energy", "types", "images", "burnin", "console", "notices", "smtp", "signin", "ldap",
+                    "oidc", "account", "power", "keep", "switch", "volumes", "fileserver"}
 
 
 def test_init_refuses_options_that_cannot_be(tmp_path: Path) -> None:

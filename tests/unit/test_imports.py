@@ -29,7 +29,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.policy": ({"cod.policy", "cod.orders", *LEAVES}, set()),
     "cod.sim": ({"cod.sim", "cod.policy", "cod.site.tables", "cod.svg", *LEAVES}, {"pydantic"}),
     "cod.store": ({"cod.store", "cod.data", *LEAVES}, {"sqlalchemy", "alembic"}),
-    "cod.core": ({"cod.core", "cod.policy", "cod.store", "cod.notice_texts", *LEAVES}, set()),
+    "cod.core": ({"cod.core", "cod.policy", "cod.store", "cod.notice_texts", "cod.orders", *LEAVES}, set()),
     "cod.pool": ({"cod.store"}, {"twisted", "sqlalchemy"}),
     "cod.flows": ({"cod.core", "cod.policy", "cod.store", "cod.notice_texts", "cod.orders", *LEAVES}, set()),
     "cod.images": ({"cod.images", "cod.wire.manifest", "cod.wire.capture", "cod.model"}, {"zstandard"}),

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 import click
 
-from cod.cli.show import as_json, client, console, duration, shown, size, table, when
-from cod.cli.wait import POLL, TimedOut, wait_option
-from cod.client import Client, path
+from cod.cli.nodes.follow import follow
+from cod.cli.show import as_json, client, shown, size, table, when
+from cod.cli.wait import wait_option
+from cod.client import path
 
 OVER = ("done", "failed", "cancelled")
 
@@ -54,7 +52,7 @@ def capture(
         asked = {"image": image, "template": template, "group": group}
         value = api.post(place, {key: said for key, said in asked.items() if said is not None})
     if wait and not cancel:
-        value = watched(api, place, timeout, quiet=as_json)
+        value = follow(api, place, "capture", OVER, timeout, quiet=as_json)
     shown(ctx, value, facts, as_json)
     if wait and value["state"] != "done":
         raise NotCaptured(f"{name} was not captured: {value['reason']}")
@@ -92,72 +90,3 @@ def about(value: Any) -> str:
     if value["state"] != "running" or not value["total"]:
         return str(value["state"])
     return f"running {100 * value['done'] // value['total']} % {size(value['rate'])}/s"
-
-
-def watched(
-    api: Client, place: str, timeout: float, *, quiet: bool = False, clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Any:
-    """Ask for the capture until it is over; its last value."""
-    until = clock() + timeout
-    with _Bar() if sys.stdout.isatty() and not quiet else _Lines(quiet) as view:
-        while (value := api.get(place))["state"] not in OVER:
-            view.show(value)
-            if clock() > until:
-                raise TimedOut(f"{value['node']} is not captured after {duration(timeout)}; it goes on without being "
-                               "watched")
-            sleep(POLL)
-        view.show(value)
-    return value
-
-
-class _Lines:
-    """A line for each change of state, or none."""
-
-    def __init__(self, quiet: bool) -> None:
-        self._quiet, self._last = quiet, ("", "")
-
-    def __enter__(self) -> _Lines:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def show(self, value: Any) -> None:
-        """Print what changed."""
-        now = (value["state"], value["node_state"])
-        if now != self._last and not self._quiet:
-            click.echo(f"{value['node']}: capture {value['state']}, node {value['node_state']}")
-        self._last = now
-
-
-class _Bar(_Lines):
-    """A bar of bytes."""
-
-    def __init__(self) -> None:
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TransferSpeedColumn,
-        )
-
-        super().__init__(quiet=True)
-        self._progress = Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True),
-                                  TransferSpeedColumn(), TimeElapsedColumn(), console=console())
-        self._task = self._progress.add_task("capture", total=None)
-
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def show(self, value: Any) -> None:
-        """Move the bar."""
-        at = value["node_state"] if value["state"] == "wanted" else value["state"]
-        self._progress.update(self._task, description=f"{value['node']} {at}", total=value["total"] or None,
-                              completed=value["done"])

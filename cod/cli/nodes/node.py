@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cod.cli.nodes.burnin import burnin
 from cod.cli.nodes.capture import capture, captures
 from cod.cli.nodes.console import console
 from cod.cli.show import (
@@ -42,6 +43,7 @@ def node() -> None:
     """
 
 
+node.add_command(burnin)
 node.add_command(capture)
 node.add_command(captures)
 node.add_command(console)

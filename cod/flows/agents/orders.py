@@ -6,6 +6,7 @@ state          action    why
 wipe           wipe
 prime          prime     from its template, the images of that, and its place in its vcluster
 capture        capture   of the disk that its template was written to, to the image server
+burnin         burnin    its memory, disks and network; disks are written only while they are clean
 boot           reboot    into its vcluster's system
 active         reboot    its system is said to run, but its agent is here: the boot decision sends it home
 off            off       was told to power down
@@ -21,7 +22,7 @@ from dataclasses import replace
 
 from cod.core import seed_parts, transitions
 from cod.model import Assignment, Effect, HostKeyMaker, Inviter, Node, Refused, Result, Site, ipv4, owner_of
-from cod.orders import Deposit, Order
+from cod.orders import BurninPlan, Deposit, Order
 from cod.policy.hardware import keep
 from cod.policy.nodes import capture, inner_vcm, lifecycle, prime, seed, template
 from cod.policy.nodes import host_keys as host_key_policy
@@ -30,13 +31,14 @@ from cod.states import Disk, NodeEvent, NodeState
 from cod.store import vcms
 from cod.store.engine import Tx
 from cod.store.images import images, templates
-from cod.store.nodes import captures, holding, host_keys, sessions
+from cod.store.nodes import burnins, captures, holding, host_keys, nodes, sessions
 from cod.store.scheduler import vclusters
 
 _ACTIONS = {
     NodeState.WIPE: "wipe",
     NodeState.PRIME: "prime",
     NodeState.CAPTURE: "capture",
+    NodeState.BURNIN: "burnin",
     NodeState.BOOT: "reboot",
     NodeState.ACTIVE: "reboot",
     NodeState.OFF: "off",
@@ -59,6 +61,9 @@ def current(
     if action == "capture":
         order = _capture(tx, node, order_id, f"http://{_server(site, address)}:{site.http_port}/captures")
         return replace(order, keep=spared)
+    if action == "burnin":
+        plan = _burnin(tx, node, f"http://{_server(site, address)}:{site.http_port}/files/trampoline/ramdisk")
+        return Order(order_id, action, wipe=False, keep=spared, burnin=plan)
     if action != "prime":
         return Order(order_id, action, keep=spared)
     wanted = holding.assignment(tx, node)
@@ -137,6 +142,23 @@ def _capture(tx: Tx, node: Node, order_id: str, base: str) -> Order:
         disk = capture.where(configuration, there)
     return Order(order_id, "capture", disk=disk.rule, wipe=False, sector=disk.sector,
                  deposit=Deposit(f"{base}/{order_id}", row.secret, disk.least))
+
+
+def _burnin(tx: Tx, node: Node, url: str) -> BurninPlan:
+    """Return the tests of a node. Its neighbour is the one of its subnet whose burn-in began last before its own, and
+    whose agent therefore listens by now."""
+    row = burnins.open_of(tx, node.id)
+    if row is None or row.generation != node.generation:
+        raise Refused("conflict", "nobody wants its burn-in any more")
+    others = burnins.running(tx, node.id)
+    reached = {each.node_id: session.address for each in others if (session := sessions.get(tx, each.node_id))}
+    near = (each for each in others if each.node_id in reached and "network" in each.tests and each.secret
+            and (other := nodes.get(tx, each.node_id)) is not None and other.subnet == node.subnet)
+    peer = next(near, None)
+    tests = row.tests.split(",")
+    return BurninPlan(
+        "memory" in tests, "disk" in tests, "network" in tests, row.seconds, node.disk == Disk.CLEAN, url, row.secret,
+        reached[peer.node_id] if peer else "", peer.secret if peer else "")
 
 
 def _server(site: Site, address: str) -> str:

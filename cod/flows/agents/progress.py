@@ -7,11 +7,12 @@ time. That makes every message here safe to repeat, after a lost answer, a recon
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from cod.core import transitions
+from cod.core import burnins, transitions
 from cod.model import Node, Peer, Refused, Result, Site
+from cod.orders import TestResult
 from cod.policy.nodes import lifecycle
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
@@ -24,6 +25,7 @@ _DONE = {
     NodeState.PRIME: Step(NodeEvent.PRIMED, "its template's images are written", {"disk": Disk.DIRTY}),
     NodeState.CAPTURE: Step(NodeEvent.CAPTURED, "its disk is saved as an image", {"reason": ""}),
 }
+_AT_WORK = (*_DONE, NodeState.BURNIN)
 
 
 def progress(
@@ -32,7 +34,7 @@ def progress(
     """Note `done` of `total` bytes of a phase (wipe, write, verify …) at `rate` bytes/s. The state's deadline moves on
     if, and only if, something was done."""
     node = _current(tx, peer, order_id)
-    if node is None or node.state not in _DONE:
+    if node is None or node.state not in _AT_WORK:
         return Result(None)
     if (phase, done, total) != (node.progress_phase, node.progress_done, node.progress_total):
         deadline = NODE_RULES[NodeState(node.state)].deadline or 0.0
@@ -42,13 +44,20 @@ def progress(
     return Result(None)
 
 
-def done(tx: Tx, peer: Peer, order_id: str, figures: Mapping[str, float], site: Site, now: float) -> Result[None]:
+def done(
+    tx: Tx, peer: Peer, order_id: str, figures: Mapping[str, float], site: Site, now: float,
+    results: Sequence[TestResult] = (),
+) -> Result[None]:
     """Note that the order is carried out. Of the figures, bytes_written goes into the history, with the rate of the
     writing alone where its seconds are told (write_seconds); of a capture, what was read. A primed disk's signature is
-    kept: the next boots of a BIOS machine find the disk by it."""
+    kept: the next boots of a BIOS machine find the disk by it. By the `results` of a burn-in it passes or not."""
     node = _current(tx, peer, order_id)
-    if node is None or node.state not in _DONE:
+    if node is None or node.state not in _AT_WORK:
         return Result(None)
+    if node.state == NodeState.BURNIN:
+        moved = burnins.finish(tx, node, results, site, now)
+        settled = transitions.settle(tx, moved, now=now, actor="agent", policy=site.policy)
+        return Result(None, transitions.wakes(node, settled))
     if node.state == NodeState.CAPTURE and not captures.is_done(tx, node.id):
         return failed(tx, peer, order_id, "its agent says that it is done, but no image has come", site, now)
     count = int(figures.get("bytes_written", node.progress_done))
@@ -66,7 +75,7 @@ def done(tx: Tx, peer: Peer, order_id: str, figures: Mapping[str, float], site: 
 def failed(tx: Tx, peer: Peer, order_id: str, reason: str, site: Site, now: float) -> Result[None]:
     """Note that the order cannot be carried out. The node rests in the trampoline, or is set aside."""
     node = _current(tx, peer, order_id)
-    if node is None or node.state not in _DONE:
+    if node is None or node.state not in _AT_WORK:
         return Result(None)
     step = lifecycle.on_trouble(node, NodeEvent.FAILED, reason, site.policy)
     moved = transitions.apply(tx, node, step, now=now, actor="agent", policy=site.policy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cod import notice_texts
-from cod.core import notices, switch_ports, transitions
+from cod.core import burnins, notices, switch_ports, transitions
 from cod.model import Node, NodeType, Peer, Refused, Result, Site
 from cod.policy.hardware import equal, identity, keep
 from cod.policy.nodes import lifecycle
@@ -120,4 +120,6 @@ def _move_on(tx: Tx, node: Node, site: Site, now: float) -> Node:
         node = _apply(tx, node, Step(NodeEvent.REGISTERED, "its first hardware report"), site, now)
     if node.state == NodeState.REGISTERING and site.policy.auto_approve:
         node = _apply(tx, node, Step(NodeEvent.APPROVED, "the site approves new machines by itself"), site, now)
+        if site.burnin.at_registration:
+            burnins.ask(tx, node, site, now, cause=burnins.NEW, actor="agent", erase=site.burnin.erase_new)
     return transitions.settle(tx, node, now=now, actor="agent", policy=site.policy)

@@ -12,7 +12,7 @@ from cod.policy.nodes import lifecycle
 from cod.policy.scheduler import energy
 from cod.states import NODE_RULES, WORKING, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
-from cod.store.nodes import captures, holding, nodes, power, sessions
+from cod.store.nodes import burnins, captures, holding, nodes, power, sessions
 
 MOST = 50  # nodes moved by one transaction: tens of milliseconds
 SILENCE = 12  # heartbeats after which a warm node without a connection is lost, whoever held the connection
@@ -37,7 +37,8 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
     patience = SILENCE * site.policy.heartbeat
     for node in sessions.to_settle(tx, now - patience):
         if lifecycle.rested(node, site.policy, now):
-            yield node, lifecycle.settle(node, holding.assignment(tx, node), captures.is_wanted(tx, node.id))
+            yield node, lifecycle.settle(node, holding.assignment(tx, node), captures.is_wanted(tx, node.id),
+                                         burnins.wanted(tx, node.id))
     if now >= started + patience:
         for node in nodes.overdue(tx, now):
             yield node, _overdue(node, site, power.trouble(tx, node), now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cod.core import preemption, transitions
+from cod.core import burnins, preemption, transitions
 from cod.model import Effect, Node, NodeView, Policy, PowerAction, Refused, Result, Site
 from cod.policy.hardware import equal
 from cod.policy.hardware import keep as policy
@@ -15,6 +15,7 @@ from cod.states import NODE_TRANSITIONS, WORKING, Disk, NodeEvent, NodeState, St
 from cod.store import views
 from cod.store.engine import Tx
 from cod.store.nodes import blocks, nodes, sessions, types
+from cod.store.nodes import burnins as burnin_rows
 from cod.store.nodes import power as wishes
 from cod.store.scheduler import reservations
 
@@ -51,9 +52,11 @@ def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[
         raise Refused("conflict", f"node {name} needs no approval: it is {node.state}", "name")
     approved = transitions.apply(tx, node, Step(NodeEvent.APPROVED, f"approved by {actor}"), now=now, actor=actor,
                                  policy=site.policy)
+    if site.burnin.at_registration:
+        burnins.ask(tx, node, site, now, cause=burnins.NEW, actor=actor, erase=site.burnin.erase_new)
     session = sessions.get(tx, node.id)
     if session is not None and session.reported:
-        step = lifecycle.settle(approved, None)
+        step = lifecycle.settle(approved, None, burnin=burnin_rows.wanted(tx, node.id))
         approved = transitions.apply(tx, approved, step, now=now, actor=actor, policy=site.policy)
     return _done(tx, node, approved, site.policy)
 
@@ -93,6 +96,8 @@ def restore(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[
     node = nodes.named(tx, name, lock=True)
     disk = Disk.FOREIGN if node.disk == Disk.FOREIGN else Disk.DIRTY
     step = Step(NodeEvent.RESTORED, f"restored by {actor}", {"reason": "", "attempts": 0, "disk": disk}, "cycle")
+    if site.burnin.after_trouble:
+        burnins.ask(tx, node, site, now, cause=burnins.RESTORED, actor=actor, erase=site.burnin.erase_new)
     return _move(tx, node, step, site, now, actor)
 
 

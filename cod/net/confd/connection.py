@@ -212,7 +212,7 @@ class AgentConnection(Protocol):
         server = self.server
         self._log.info("%s: order %s done", self.name, message.order)
         result = await self._run(progress.done, self.peer, message.order, message.figures, server.site.current,
-                                 server.clock())
+                                 server.clock(), message.results)
         self.send(Ack(message.order))
         server.done(result)
 

@@ -9,8 +9,9 @@ with it, node by node, the reserve.
 
 from __future__ import annotations
 
-from cod.model import Assignment, Node, Policy
+from cod.model import Assignment, Burnin, Node, Policy
 from cod.policy.hardware import keep
+from cod.policy.nodes import burnin as tests
 from cod.policy.nodes import template
 from cod.policy.scheduler import feasibility
 from cod.states import NODE_RULES, OWN_SYSTEM, Disk, NodeEvent, NodeState, Step
@@ -19,10 +20,11 @@ FIRST_REST = 5.0  # seconds after the first failure; four times as long after ea
 LONGEST_REST = 120.0
 
 
-def settle(node: Node, wanted: Assignment | None, capture: bool = False) -> Step:
+def settle(node: Node, wanted: Assignment | None, capture: bool = False, burnin: Burnin | None = None) -> Step:
     """Return what a node in state *trampoline* that has reported does next. `wanted`: what its holder wants it to run.
 
     capture  its disk is to be saved as an image, which comes first: nothing has written to it since that was asked for
+    burnin   the burn-in that it owes; it comes before anybody is given the node
     """
     if capture:
         return Step(NodeEvent.CAPTURE_ORDERED, "its disk is to be saved as an image")
@@ -36,6 +38,8 @@ def settle(node: Node, wanted: Assignment | None, capture: bool = False) -> Step
         return assign(node, wanted)
     if node.disk == Disk.DIRTY:
         return Step(NodeEvent.WIPE_ORDERED, "its disks may hold a vcluster's data")
+    if burnin is not None:
+        return tests.begin(node, burnin)
     return Step(NodeEvent.IDLED, "clean and free", {"reason": "", "released": 0})
 
 

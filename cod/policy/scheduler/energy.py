@@ -43,6 +43,7 @@ CLASSES: dict[NodeState, str | None] = {
     NodeState.BOOT: BUSY,
     NodeState.ACTIVE: BUSY,
     NodeState.CAPTURE: BUSY,
+    NodeState.BURNIN: BUSY,
     NodeState.QUARANTINED: IDLE,  # whether it is on nobody knows; it saves nothing either way
     NodeState.RETIRED: None,  # the site's no longer
 }

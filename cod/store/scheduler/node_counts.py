@@ -25,7 +25,7 @@ from cod.store.nodes import nodes
 
 _n = t.nodes.c
 _READY = (NodeState.INACTIVE, NodeState.OFF)
-_ON_THE_WAY = (NodeState.TRAMPOLINE, NodeState.WIPE, NodeState.CAPTURE)
+_ON_THE_WAY = (NodeState.TRAMPOLINE, NodeState.WIPE, NodeState.CAPTURE, NodeState.BURNIN)
 _NOT_OURS = (NodeState.NEW, NodeState.REGISTERING, NodeState.RETIRED)
 _NOBODYS = and_(_n.vcluster_id.is_(None), _n.type_id.is_not(None))
 # What no switch can wake stays asleep until somebody presses its button.

@@ -34,7 +34,7 @@ def under_way(tx: Tx, groups: frozenset[int] | None, limit: int) -> list[Mapping
                n.progress_done.label("done"), n.progress_total.label("total"), n.progress_rate.label("rate"),
                n.progress_phase.label("phase"))
         .join_from(t.nodes, t.vclusters, n.vcluster_id == v.id)
-        .where(n.state.in_(("trampoline", "wipe", "prime", "boot", "capture")), *theirs(v.group_id, groups))
+        .where(n.state.in_(("trampoline", "wipe", "prime", "boot", "capture", "burnin")), *theirs(v.group_id, groups))
         .order_by(v.name, n.name).limit(limit))
     return [dict(row._mapping) for row in tx.execute(query)]
 

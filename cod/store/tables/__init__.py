@@ -12,6 +12,7 @@ from cod.store.tables.images import config_templates, images, install_images, up
 from cod.store.tables.nodes import (
     bindings,
     boot_secrets,
+    burnins,
     captures,
     conflicts,
     host_keys,
@@ -64,6 +65,7 @@ __all__ = [
     "audit",
     "bindings",
     "boot_secrets",
+    "burnins",
     "captures",
     "claims",
     "config_templates",

@@ -226,3 +226,27 @@ captures = table(
     Column("reason", Text, nullable=False, default="", comment="why it failed, or what went wrong on the way"),
     comment="The newest capture of each node's disk into an image.",
 )
+
+burnins = table(
+    "burnins",
+    Column("id", Id, primary_key=True),
+    Column("node_id", Id, ForeignKey("nodes.id"), nullable=False),
+    Column("state", String(16), nullable=False, comment="see states.BurninState"),
+    Column("cause", String(200), nullable=False, comment="why it was asked for: on demand, new machine …"),
+    Column("tests", String(40), nullable=False, comment="memory, disk, network, with commas between"),
+    Column("seconds", Integer, nullable=False, comment="for all tests together"),
+    Column("erase", Boolean, nullable=False, comment="disks that are not clean are erased before, and so tested by "
+           "writing"),
+    Column("secret", String(64), nullable=False, default="", comment="hex; opens its agent's port for a neighbour"),
+    Column("generation", Integer, nullable=False, default=0, comment="of the node's burnin state; 0: not there yet"),
+    Column("actor", String(80), nullable=False),
+    Column("asked_at", Time, nullable=False),
+    Column("started_at", Time, comment="of the newest attempt"),
+    Column("ended_at", Time),
+    Column("reason", Text, nullable=False, default="", comment="why it failed, or what went wrong on the way"),
+    Column("results", Document, nullable=False, default="[]", comment="JSON: the tests' results, see "
+           "orders.TestResult"),
+    Index("ix_burnins_node_id_id", "node_id", "id"),
+    Index("ix_burnins_state", "state"),
+    comment="Tests of nodes: the one that is open, and those that are over.",
+)

@@ -87,6 +87,7 @@ def count(number: int, one: str, many: str = "") -> str:
 NODE_WORDS = {
     "active": ("in use", "good"), "prime": ("installing", "busy"), "trampoline": ("starting", "busy"),
     "boot": ("starting", "busy"), "capture": ("saving", "busy"), "wipe": ("erasing", "busy"),
+    "burnin": ("testing", "busy"),
     "inactive": ("free", "rest"), "off": ("asleep", "sleep"), "new": ("new", "wait"),
     "registering": ("waiting for approval", "wait"), "quarantined": ("out of service", "bad"),
     "retired": ("retired", "rest"),

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from cod.web.resources import (
     account,
-    captures,
     energy,
     groups,
     hardware,
@@ -32,6 +31,7 @@ from cod.web.resources import (
     vcms,
     volumes,
 )
+from cod.web.resources.jobs import burnins, captures
 from cod.web.routes import Route
 
 ROUTES: tuple[Route, ...] = (
@@ -39,4 +39,4 @@ ROUTES: tuple[Route, ...] = (
     *software.TEMPLATES, *vclusters.VCLUSTERS, *names.NAMES, *vclusters.REQUESTS, *plan.PLAN, *reclaims.RECLAIMS,
     *vcms.VCMS, *volumes.VOLUMES, *groups.GROUPS, *shares.SHARES, *notices.NOTICES, *energy.ENERGY, *usage.USAGE,
     *people.USERS, *people.MEMBERS, *invitations.INVITATIONS, *account.ME, *account.DOORS, *account.SITE,
-    *server.SERVER)
+    *server.SERVER, *burnins.BURNINS)

@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_args
 from xml.etree import ElementTree as ET
 
-from cod.orders import Deposit, ImageSource, Order, Partition
+from cod.orders import BurninPlan, Deposit, ImageSource, Order, Partition, TestResult
 
 VERSION = 1
 SENTENCE = 2000  # characters of a reason; more is cut off
@@ -74,10 +74,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Agent: the order is carried out. `figures` are measurements by name (bytes_written, seconds, write_seconds …)."""
+    """Agent: the order is carried out. `figures` are measurements by name (bytes_written, seconds, write_seconds …);
+    `results` those of a burn-in's tests."""
 
     order: str
     figures: Mapping[str, float] = field(default_factory=dict)
+    results: tuple[TestResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,19 +183,22 @@ def order_element(order: Order) -> ET.Element:
     root.extend(_element("keep", serial) for serial in order.keep)
     if order.deposit:
         root.append(_written("deposit", order.deposit))
+    if order.burnin:
+        root.append(_written("burnin", order.burnin))
     return root
 
 
 def order_from(element: Any) -> Order:
     """Return an order from its XML."""
-    deposit = element.find("deposit")
+    deposit, burnin = element.find("deposit"), element.find("burnin")
     order: Order = _read(
         Order, element,
         partitions=tuple(_read(Partition, each) for each in element.iterfind("partition")),
         images=tuple(_read(ImageSource, each) for each in element.iterfind("image")),
         seed={e.attrib["name"]: b64decode(e.text or "", validate=True).decode() for e in element.iterfind("seed")},
         keep=tuple(e.text or "" for e in element.iterfind("keep")),
-        deposit=None if deposit is None else _read(Deposit, deposit))
+        deposit=None if deposit is None else _read(Deposit, deposit),
+        burnin=None if burnin is None else _read(BurninPlan, burnin))
     return order
 
 
@@ -222,8 +227,20 @@ def _copy(element: Any) -> ET.Element:  # tells nothing of which library parsed 
 
 def _done(message: Done) -> ET.Element:
     root = _written("done", message)
-    root.extend(_element("figure", name=name, value=repr(float(value))) for name, value in message.figures.items())
+    root.extend(_figures(message.figures))
+    for result in message.results:
+        element = _written("result", replace(result, about=result.about[:SENTENCE]))
+        element.extend(_figures(result.figures))
+        root.append(element)
     return root
+
+
+def _figures(figures: Mapping[str, float]) -> list[ET.Element]:
+    return [_element("figure", name=name, value=repr(float(value))) for name, value in figures.items()]
+
+
+def _figures_from(element: Any) -> dict[str, float]:
+    return {each.attrib["name"]: float(each.attrib["value"]) for each in element.iterfind("figure")}
 
 
 def _hello(message: Hello) -> ET.Element:
@@ -245,6 +262,6 @@ _DECODERS: dict[str, Callable[[Any], Message]] = {
     "hello": _hello_from,
     "report": _report_from,
     "order": order_from,
-    "done": lambda e: _read(Done, e, figures={
-        each.attrib["name"]: float(each.attrib["value"]) for each in e.iterfind("figure")}),
+    "done": lambda e: _read(Done, e, figures=_figures_from(e), results=tuple(
+        _read(TestResult, each, figures=_figures_from(each)) for each in e.iterfind("result"))),
 }

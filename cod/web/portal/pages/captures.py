@@ -13,7 +13,7 @@ from cod.states import CaptureState, NodeState
 from cod.web.portal.forms import Fields, body_of
 from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.portal.pages.wizard import owners
-from cod.web.resources.captures import CAPTURES, CaptureQuery, CaptureWish
+from cod.web.resources.jobs.captures import CAPTURES, CaptureQuery, CaptureWish
 from cod.web.routes import ANYBODY, Call, Named, Names, see
 
 NODE = "/nodes/{name}"

@@ -1,0 +1,83 @@
+"""`--wait` of work on one node, a capture or a burn-in: its progress until it is over."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Container
+from typing import Any
+
+import click
+
+from cod.cli.show import console, duration
+from cod.cli.wait import POLL, TimedOut
+from cod.client import Client
+
+
+def follow(
+    api: Client, place: str, noun: str, over: Container[str], timeout: float, *, quiet: bool = False,
+    clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
+) -> Any:
+    """Ask for what is at `place`, a `noun`, until its state is one of `over`; its last value."""
+    until = clock() + timeout
+    with _Bar(noun) if sys.stdout.isatty() and not quiet else _Lines(noun, quiet) as view:
+        while (value := api.get(place))["state"] not in over:
+            view.show(value)
+            if clock() > until:
+                raise TimedOut(f"the {noun} of {value['node']} is not over after {duration(timeout)}; it goes on "
+                               "without being watched")
+            sleep(POLL)
+        view.show(value)
+    return value
+
+
+class _Lines:
+    """A line for each change of state, or none."""
+
+    def __init__(self, noun: str, quiet: bool) -> None:
+        self._noun, self._quiet, self._last = noun, quiet, ("", "")
+
+    def __enter__(self) -> _Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def show(self, value: Any) -> None:
+        """Print what changed."""
+        now = (value["state"], value["node_state"])
+        if now != self._last and not self._quiet:
+            click.echo(f"{value['node']}: {self._noun} {value['state']}, node {value['node_state']}")
+        self._last = now
+
+
+class _Bar(_Lines):
+    """A bar of bytes."""
+
+    def __init__(self, noun: str) -> None:
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TransferSpeedColumn,
+        )
+
+        super().__init__(noun, quiet=True)
+        self._progress = Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True),
+                                  TransferSpeedColumn(), TimeElapsedColumn(), console=console())
+        self._task = self._progress.add_task(noun, total=None)
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, value: Any) -> None:
+        """Move the bar."""
+        at = value["node_state"] if value["state"] == "wanted" else value["state"]
+        self._progress.update(self._task, description=f"{value['node']} {at}", total=value["total"] or None,
+                              completed=value["done"])

@@ -1,0 +1,46 @@
+"""Burn-ins that the site's rules ask for, and the end of those that ran."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from secrets import token_hex
+
+from cod.core import transitions
+from cod.model import Node, Site
+from cod.orders import TestResult
+from cod.policy.nodes import burnin
+from cod.states import NodeEvent, Step
+from cod.store.engine import Tx
+from cod.store.nodes import burnins
+
+NEW, RESTORED, AGAIN = "new machine", "restored", "periodic"  # why the site asks
+
+
+def ask(
+    tx: Tx, node: Node, site: Site, now: float, *, cause: str, actor: str, tests: Iterable[str] | None = None,
+    seconds: int | None = None, erase: bool = False,
+) -> None:
+    """Note that the node is to be burnt in, unless that is wanted already. What is left out is as the site file says.
+    Raises `Refused` for tests that do not exist."""
+    if burnins.open_of(tx, node.id) is None:
+        chosen = burnin.tests(site.burnin.tests if tests is None else tests)
+        # A transaction that runs twice draws twice: the agents learn only what was committed.
+        burnins.add(tx, node_id=node.id, cause=cause, tests=",".join(chosen), erase=erase, secret=token_hex(32),
+                    seconds=site.burnin.seconds if seconds is None else seconds, actor=actor, asked_at=now)
+
+
+def finish(tx: Tx, node: Node, results: Sequence[TestResult], site: Site, now: float) -> Node:
+    """Keep the results of the node's burn-in, and return the node as it is now: it goes on, or is quarantined."""
+    row = burnins.open_of(tx, node.id)
+    wanted = row.tests.split(",") if row else ()
+    if row is not None:
+        burnins.change(tx, row.id, results=json.dumps([asdict(each) for each in results]))
+    found = burnin.problems(results, wanted, site.burnin)
+    if found:
+        reason = burnin.sentence(found)
+        step = Step(NodeEvent.QUARANTINED, reason, {"reason": reason})
+    else:  # what was clean was left as zeros
+        step = Step(NodeEvent.BURNED_IN, "it passed its burn-in", {"reason": "", "disk": node.disk})
+    return transitions.apply(tx, node, step, now=now, actor="agent", policy=site.policy)

@@ -1,0 +1,57 @@
+"""Burn-ins: tests of nodes, the open one of each node and those that are over."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from sqlalchemy import insert, select, update
+
+from cod.model import Burnin
+from cod.states import BurninState
+from cod.store import tables as t
+from cod.store.engine import Tx
+
+OPEN = (BurninState.WANTED, BurninState.RUNNING)
+_b = t.burnins.c
+_COLUMNS = [_b[f.name] for f in fields(Burnin)]
+
+
+def open_of(tx: Tx, node_id: int) -> Burnin | None:
+    """Return the node's burn-in that is not over."""
+    query = select(*_COLUMNS).where(_b.node_id == node_id, _b.state.in_(OPEN)).order_by(_b.id.desc()).limit(1)
+    row = tx.execute(query).one_or_none()
+    return Burnin(*row) if row else None
+
+
+def wanted(tx: Tx, node_id: int) -> Burnin | None:
+    """Return the node's burn-in that is to begin as soon as the node is in the trampoline, clean and free."""
+    found = open_of(tx, node_id)
+    return found if found is not None and found.state == BurninState.WANTED else None
+
+
+def of_node(tx: Tx, node_id: int, limit: int) -> list[Burnin]:
+    """Return the node's newest burn-ins, the newest first."""
+    query = select(*_COLUMNS).where(_b.node_id == node_id).order_by(_b.id.desc()).limit(limit)
+    return [Burnin(*row) for row in tx.execute(query)]
+
+
+def running(tx: Tx, but: int) -> list[Burnin]:
+    """Return the burn-ins that run on other nodes than `but`, the newest first."""
+    query = select(*_COLUMNS).where(_b.state == BurninState.RUNNING, _b.node_id != but).order_by(_b.id.desc())
+    return [Burnin(*row) for row in tx.execute(query.limit(50))]
+
+
+def add(tx: Tx, **columns: Any) -> None:
+    """A new burn-in."""
+    tx.execute(insert(t.burnins).values(state=BurninState.WANTED, **columns))
+
+
+def change(tx: Tx, burnin_id: int, **columns: Any) -> None:
+    """Set columns."""
+    tx.execute(update(t.burnins).where(_b.id == burnin_id).values(**columns))
+
+
+def end(tx: Tx, burnin_id: int, state: BurninState, reason: str, now: float) -> None:
+    """End a burn-in; its secret opens nothing from now on."""
+    change(tx, burnin_id, state=state, reason=reason, ended_at=now, secret="")

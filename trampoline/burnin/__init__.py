@@ -1,0 +1,1 @@
+"""Burn-in: tests of this machine's memory, disks and network, in a given time. docs/burnin.md is its page."""

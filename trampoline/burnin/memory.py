@@ -1,0 +1,184 @@
+"""Tests memory: nearly all that is free is filled with patterns and compared, again and again until the time is over.
+
+What is written at a place depends on the place, so that a fault of address lines shows as well as one of a cell. In
+each round all is written before anything is compared, so that cells have to hold what they were given. ctypes calls
+memmove and memcmp without the interpreter's lock: each CPU tests its part at the memory's own speed. Memory that the
+kernel and this program use is not tested.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import re
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cod.orders import TestResult
+from trampoline.burnin import kernel
+from trampoline.burnin.pace import ENDLESS, Pace, Worker, watch
+from trampoline.crew import Progress
+
+MIB = 1 << 20
+_CHUNK = 32 * MIB
+_RESERVE, _SHARE = 96 * MIB, 0.04  # left for the kernel and the agent: the larger of the two
+_MOST_THREADS = 32
+_MOST_FAULTS = 4  # that a thread tells
+_STRIDE = 4160  # bytes by which the pattern of each MiB is shifted against the one before: 65 lines of a cache
+_COMPLEMENT = bytes(range(255, -1, -1))
+_libc = ctypes.CDLL(None)
+_libc.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+_libc.memmove.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A byte that did not hold what was written. `physical`: its address in the machine, None if that is not known."""
+
+    wrote: int
+    read: int
+    physical: int | None
+
+    def __str__(self) -> str:
+        place = "at an unknown address" if self.physical is None else f"at physical address {self.physical:#x}"
+        return f"{place}: wrote {self.wrote:#04x}, read {self.read:#04x}"
+
+
+def run(seconds: float, root: Path, progress: Progress, log: kernel.Log, most: int | None = None) -> TestResult:
+    """Test the free memory for so many seconds, `most` bytes of it at most."""
+    before = kernel.memory_errors(root)
+    size = _available(root)
+    chunks = max((min(size, most) if most is not None else size) // _CHUNK, 1)
+    pace = Pace("memory", ENDLESS, seconds)
+    count = min(os.cpu_count() or 1, _MOST_THREADS, chunks)
+    parts = [_Part(chunks // count + (number < chunks % count), pace) for number in range(count)]
+    watch([Worker(f"memory {number}", part.run) for number, part in enumerate(parts)], pace, progress)
+    faults = [fault for part in parts for fault in part.faults]
+    after = kernel.memory_errors(root)
+    grown = {name: value - before.get(name, 0) for name, value in after.items()}
+    said = [f"{sum(part.count for part in parts)} bytes differed, the first {faults[0]}"] if faults else []
+    said += [f"{count} {_COUNTED[name]} during the test" for name, count in grown.items() if count > 0]
+    said += kernel.hardware_errors(log.warnings())[:2]
+    tested = sum(part.tested for part in parts)
+    if not tested and not said:
+        return TestResult("memory", "", "", "skipped", "there was no time to test any of it")
+    figures = {"tested_mib": tested / MIB, "rounds": float(min(part.rounds for part in parts)),
+               "faults": float(len(faults)), "seconds": pace.elapsed()} | {key: float(n) for key, n in after.items()}
+    return TestResult("memory", f"{tested // MIB} MiB", "", "failed" if said else "passed", "; ".join(said), figures)
+
+
+_COUNTED = {"corrected": "corrected memory errors", "uncorrected": "memory errors that could not be corrected",
+            "machine_checks": "machine checks"}
+
+
+def _available(root: Path) -> int:
+    """Return the bytes that may be taken."""
+    try:
+        found = re.search(r"^MemAvailable:\s+(\d+) kB", (root / "proc/meminfo").read_text(), re.M)
+    except OSError:
+        found = None
+    free = int(found[1]) * 1024 if found else 0
+    return max(free - max(_RESERVE, int(free * _SHARE)), 0)
+
+
+class _Part:
+    """What one thread tests."""
+
+    def __init__(self, chunks: int, pace: Pace) -> None:
+        self.faults: list[Fault] = []
+        self.count = self.rounds = self.tested = 0
+        self._chunks, self._pace = chunks, pace
+
+    def run(self, step: Callable[[], None]) -> None:
+        """Fill and compare until the time is over; what has been filled by then is compared."""
+        held: list[_Chunk] = []
+        unit = b""
+        try:
+            while not self._pace.over() and self.count < _MOST_FAULTS:
+                unit = unit.translate(_COMPLEMENT) if self.rounds % 2 else os.urandom(MIB)  # each bit is 0 and 1
+                pattern = _Pattern(unit)
+                written = 0
+                for number in range(self._chunks):
+                    if self._pace.over():
+                        break
+                    if number == len(held):
+                        held.append(_Chunk())
+                    held[number].fill(pattern, number)
+                    written += 1
+                    self._pace.add(_CHUNK)
+                    step()
+                for number in range(written if not self._pace.stopped else 0):
+                    self._note(held[number].compare(pattern, number))
+                    self._pace.add(_CHUNK)
+                    step()
+                self.tested = max(self.tested, written * _CHUNK)
+                self.rounds += written == self._chunks
+        finally:
+            for chunk in held:
+                chunk.close()
+
+    def _note(self, found: list[Fault]) -> None:
+        self.count += len(found)
+        self.faults += found[: _MOST_FAULTS - len(self.faults)]
+
+
+class _Pattern:
+    """Bytes that are written: a MiB that is shifted from place to place."""
+
+    def __init__(self, unit: bytes) -> None:
+        self.bytes = unit + unit
+        self._buffer = ctypes.create_string_buffer(self.bytes, len(self.bytes))
+        self.address = ctypes.addressof(self._buffer)
+
+    def at(self, number: int, unit: int) -> int:
+        """Return where the pattern of a MiB begins in `bytes`."""
+        return (number * (_CHUNK // MIB) + unit) * _STRIDE % MIB
+
+
+class _Chunk:
+    """Memory under test."""
+
+    def __init__(self) -> None:
+        self._map = mmap.mmap(-1, _CHUNK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._view = (ctypes.c_char * _CHUNK).from_buffer(self._map)
+        self._address = ctypes.addressof(self._view)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        del self._view
+        self._map.close()
+
+    def fill(self, pattern: _Pattern, number: int) -> None:
+        """Write the pattern of the chunk `number`."""
+        for unit in range(_CHUNK // MIB):
+            _libc.memmove(self._address + unit * MIB, pattern.address + pattern.at(number, unit), MIB)
+
+    def compare(self, pattern: _Pattern, number: int) -> list[Fault]:
+        """Return the first few bytes that differ from the pattern of the chunk `number`."""
+        found: list[Fault] = []
+        for unit in range(_CHUNK // MIB):
+            start = pattern.at(number, unit)
+            if _libc.memcmp(self._address + unit * MIB, pattern.address + start, MIB):
+                read = ctypes.string_at(self._address + unit * MIB, MIB)
+                wrote = pattern.bytes[start : start + MIB]
+                for at in range(MIB):
+                    if read[at] != wrote[at]:
+                        found.append(Fault(wrote[at], read[at], _physical(self._address + unit * MIB + at)))
+                    if len(found) >= _MOST_FAULTS:
+                        return found
+        return found
+
+
+def _physical(address: int) -> int | None:
+    """Return the physical address behind one of this process: Documentation/admin-guide/mm/pagemap.rst of Linux."""
+    with suppress(OSError), open("/proc/self/pagemap", "rb") as pages:
+        pages.seek(address // mmap.PAGESIZE * 8)
+        (entry,) = struct.unpack("<Q", pages.read(8))
+        frame = entry & ((1 << 55) - 1)
+        if entry >> 63 and frame:
+            return int(frame * mmap.PAGESIZE + address % mmap.PAGESIZE)
+    return None

@@ -1,0 +1,61 @@
+"""Carries out a burn-in order: one test after the other, each with its share of the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from cod.orders import BurninPlan, Order, TestResult
+from trampoline.burnin import kernel, memory, network, surface
+from trampoline.crew import Progress
+from trampoline.disks import erasable
+from trampoline.errors import PrimeError
+from trampoline.inventory import Disk, Nic
+
+_SHARES = {"memory": 4, "disk": 5, "network": 1}
+_NETWORK_MOST = 20.0  # seconds: a link shows what it can soon
+
+
+def burnin(
+    order: Order, disks: Sequence[Disk], nics: Callable[[], Sequence[Nic]], root: Path, progress: Progress,
+    most_memory: int | None = None,
+) -> tuple[TestResult, ...]:
+    """Test this machine; the results. Raises PrimeError where the order says nothing to test.
+
+    most_memory  bytes that are tested at most; None: nearly all that is free
+    """
+    plan = order.burnin
+    if plan is None:
+        raise PrimeError("the order does not say what is to be tested")
+    spans = seconds(plan)
+    results: list[TestResult] = []
+    log, listener = kernel.Log(), network.Listener(plan.secret if plan.network else "")
+    try:
+        if plan.memory:
+            results.append(memory.run(spans["memory"], root, progress, log, most_memory))
+        if plan.disk:
+            results += surface.run(chosen(order, disks, plan.write), spans["disk"], progress, log)
+        if plan.network:
+            results += network.run(plan, nics, spans["network"], root, progress)
+    finally:
+        listener.close()
+        log.close()
+    return tuple(results)
+
+
+def chosen(order: Order, disks: Sequence[Disk], write: bool) -> list[tuple[Disk, bool]]:
+    """Return the local disks, and whether each may be written: those that a mark keeps are only read."""
+    mine = erasable(disks, order.keep)
+    return [(disk, write and disk in mine) for disk in disks if disk.local]
+
+
+def seconds(plan: BurninPlan) -> dict[str, float]:
+    """Return each test's share of the time."""
+    tests = [name for name in _SHARES if getattr(plan, name)]
+    whole = sum(_SHARES[name] for name in tests) or 1
+    spans = {name: plan.seconds * _SHARES[name] / whole for name in tests}
+    if "network" in spans and len(tests) > 1 and spans["network"] > _NETWORK_MOST:
+        rest = plan.seconds - _NETWORK_MOST
+        whole -= _SHARES["network"]
+        spans = {name: rest * _SHARES[name] / whole for name in tests if name != "network"} | {"network": _NETWORK_MOST}
+    return spans
