@@ -102,7 +102,7 @@ def _is_good(result: TestResult, *, written: bool) -> None:
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     """A running site with two machines, idle."""
     with Stand(tmp_path_factory.mktemp("burnin"), machines=2, policy="heartbeat = 1.0") as stand:
-        served = stand.folder / "data/boot/trampoline/ramdisk"  # what a site's machines have booted
+        served = stand.socket_folder / "data/boot/trampoline/ramdisk"  # what a site's machines have booted
         served.parent.mkdir(parents=True, exist_ok=True)
         served.write_bytes(bytes(4 * MIB))
         stand.serve()
