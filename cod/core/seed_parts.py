@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cod.model import Assignment, Node, Site
-from cod.policy.nodes import seed
+from cod.model import Assignment, Node, Site, Subnet
+from cod.policy.nodes import isolation, seed
 from cod.policy.people import sshkeys as policy
 from cod.store.engine import Tx
 from cod.store.people import sshkeys
-from cod.store.scheduler import vclusters
+from cod.store.scheduler import networks, vclusters
 
 
 def parts(tx: Tx, node: Node, wanted: Assignment, site: Site) -> Sequence[seed.SeedPart]:
     """Return the parts for a node that is held as `wanted` says. A subject adds its part to this list."""
-    vcluster = vclusters.get(tx, node.vcluster_id or 0)
     return [
-        seed.metadata_service(metadata_url(site, vcluster.subnet if vcluster else None)),
+        seed.metadata_service(metadata_url(tx, node, site)),
         seed.login_keys(policy.fitting(key.line for _user, key in sshkeys.of_group(tx, wanted.group_id))),
     ]
 
 
-def metadata_url(site: Site, subnet: str | None) -> str:
-    """Return the URL of the metadata service for nodes whose systems have addresses of `subnet`; it ends in /."""
-    server = next((each.server for each in site.subnets if each.name == subnet), site.subnets[0].server)
-    return f"http://{server}:{site.http_port}/"
+def metadata_url(tx: Tx, node: Node, site: Site) -> str:
+    """Return the URL of the metadata service for the node's own system; it ends in /."""
+    return f"http://{system_subnet(tx, node, site).server}:{site.http_port}/"
+
+
+def system_subnet(tx: Tx, node: Node, site: Site) -> Subnet:
+    """Return the subnet in which the node's own system has its address: one of the site's, or its vcluster's own."""
+    vcluster = vclusters.get(tx, node.vcluster_id or 0)
+    own = networks.of(tx, vcluster.id) if vcluster and vcluster.isolated else None
+    if own is not None and site.isolation is not None:
+        return isolation.subnet(own, site.isolation)
+    return next((each for each in site.subnets if vcluster and each.name == vcluster.subnet), site.subnets[0])

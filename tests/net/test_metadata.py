@@ -16,17 +16,17 @@ from sqlalchemy.exc import OperationalError
 from twisted.internet.task import Clock
 
 from cod.flows.boot import metadata as flow
-from cod.model import Binding, Metadata, RequestTuple, Site, SiteRef, SshKey, ipv4
+from cod.model import Binding, Isolation, Metadata, RequestTuple, Site, SiteRef, SshKey, ipv4
 from cod.net.bootserver import metadata as edge
 from cod.net.bootserver.server import HttpServer
-from cod.policy.nodes import seed
+from cod.policy.nodes import isolation, seed
 from cod.pool import Pool, in_transaction
 from cod.states import NodeState
 from cod.store import tables as t
 from cod.store.images import templates
 from cod.store.nodes import bindings, nodes
 from cod.store.people import groups, people, sshkeys
-from cod.store.scheduler import requests, reservations, vclusters
+from cod.store.scheduler import networks, requests, reservations, vclusters
 from tests.conftest import SUBNET
 from tests.store.agentlab import hardware
 
@@ -316,6 +316,26 @@ def test_a_node_that_has_moved_is_known_by_its_new_address_alone(lab: Lab) -> No
     assert lab.get("/latest/meta-data/local-hostname", "127.0.0.22") == "n2.web.cod.test"
     assert lab.get("/latest/meta-data/instance-id", "127.0.0.22") == "1.12"
     assert [peer["address"] for peer in json.loads(lab.get("/latest/cod.json", PEER))["peers"]] == [PEER]
+
+
+def test_a_node_of_an_isolated_cluster_asks_in_its_own_network(lab: Lab, site: Site) -> None:
+    rules = Isolation((100, 110), "127.8.0.0/16", interface="trunk0")
+
+    def isolate(tx: Any) -> None:
+        farm = vclusters.by_name(tx, "farm")
+        assert farm is not None
+        networks.add(tx, isolation.network(100, farm.id, ipv4("127.8.0.0"), 26, rules))
+        tx.execute(update(t.vclusters).where(t.vclusters.c.id == farm.id).values(isolated=True, subnet="vlan-100"))
+        tx.execute(update(t.bindings).where(t.bindings.c.address == ipv4(NODE)).values(
+            address=ipv4("127.8.0.5"), subnet="vlan-100"))
+
+    lab.server._site.current = replace(site, isolation=rules)
+    lab.tx(isolate)
+    meta = json.loads(lab.get("/nocloud/meta-data", "127.8.0.5"))
+    assert meta["cod-metadata"] == "http://127.8.0.1:8069/latest/"
+    told = json.loads(lab.get("/latest/cod.json", "127.8.0.5"))
+    assert (told["site"]["server"], told["node"]["network"]) == ("127.8.0.1", "127.8.0.0/26")
+    assert lab.ask("/nocloud/meta-data")[0] == 404
 
 
 def test_an_address_that_a_system_left_behind_opens_nothing(lab: Lab) -> None:

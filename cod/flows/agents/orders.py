@@ -86,7 +86,7 @@ def current(
     domain = f"{vcluster.name}.{site.domain}" if vcluster else site.domain
     files = seed.seed_files(configuration, instance=order_id, fqdn=f"{node.hostname or node.name}.{domain}",
                             mac=node.boot_mac, parts=parts,
-                            url=seed_parts.metadata_url(site, vcluster.subnet if vcluster else None))
+                            url=seed_parts.metadata_url(tx, node, site))
     return replace(order, keep=spared, seed=files)
 
 

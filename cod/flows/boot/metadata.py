@@ -31,7 +31,7 @@ def of(tx: Tx, *, address: str, site: Site) -> Metadata | None:
         return None
     instance, fqdn = f"{node.id}.{found.primed or node.generation}", f"{node.hostname or node.name}.{domain}"
     parts = [part for part in seed_parts.parts(tx, node, wanted, site) if not part.secret]
-    subnet = next((each for each in site.subnets if each.name == found.subnet), site.subnets[0])
+    subnet = seed_parts.system_subnet(tx, node, site)
     times = [at for at in (found.drain_until or found.expires_at, found.promised) if at is not None]
     report = ElementTree.fromstring(node.attributes) if node.attributes else None
     return Metadata(
