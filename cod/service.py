@@ -150,6 +150,7 @@ def run(name: str, site: Site, settings: Settings) -> int:
     # Each agent and each download holds a descriptor, and the usual soft limit of 1024 is there for select(2) alone.
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     pool = Pool(connect(settings.database), reactor, observe=metrics.observe)
+    site = replace(site, authority=Ca(settings.authority, site.name).certificate.decode())  # nodes get it by the seed
     context = PartContext(reactor, pool, SiteRef(site), settings, Wake(reactor, settings.run, name))
     queued = Timer(reactor, METRICS_EVERY, lambda: metrics.QUEUED.labels(name).set(pool.queued()), at_once=True)
     part = Running(name, context, [queued, *PARTS[name](context)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cod.model import Assignment, Node, Site, Subnet
-from cod.policy.nodes import isolation, seed
+from cod.policy.nodes import isolation, seed, sssd
 from cod.policy.people import sshkeys as policy
 from cod.store.engine import Tx
 from cod.store.people import sshkeys
@@ -17,7 +17,18 @@ def parts(tx: Tx, node: Node, wanted: Assignment, site: Site) -> Sequence[seed.S
     return [
         seed.metadata_service(metadata_url(tx, node, site)),
         seed.login_keys(policy.fitting(key.line for _user, key in sshkeys.of_group(tx, wanted.group_id))),
+        _accounts(tx, node, site),
     ]
+
+
+def _accounts(tx: Tx, node: Node, site: Site) -> seed.SeedPart:
+    """Return the part by which the people of the node's vcluster log in."""
+    vcluster = vclusters.get(tx, node.vcluster_id or 0)
+    if vcluster is None:
+        return seed.SeedPart()
+    nearest = system_subnet(tx, node, site).server
+    servers = [nearest, *sorted({each.server for each in site.subnets} - {nearest})]
+    return sssd.seed_part(vcluster.name, site.domain, servers, site.authority, site.posix)
 
 
 def metadata_url(tx: Tx, node: Node, site: Site) -> str:

@@ -10,6 +10,16 @@ LOWEST, HIGHEST = 1000, 2**31 - 1
 """Numbers that people and groups may have: below are a system's own accounts, above are numbers that old programs take
 for negative ones."""
 
+SYSTEM_ACCOUNTS = frozenset({
+    "_apt", "adm", "admin", "almalinux", "alpine", "arch", "avahi", "backup", "bin", "bind", "centos", "cloud-user",
+    "core", "daemon", "dbus", "debian", "ec2-user", "fedora", "ftp", "games", "gnats", "irc", "list", "lp", "mail",
+    "man", "messagebus", "mysql", "news", "nobody", "nslcd", "ntp", "opensuse", "openvswitch", "operator",
+    "polkitd", "postfix", "postgres", "proxy", "rocky", "root", "rpc", "rpcuser", "shutdown", "sshd", "sssd",
+    "statd", "suse", "sync", "sys", "systemd-coredump", "systemd-network", "systemd-oom", "systemd-resolve",
+    "systemd-timesync", "tcpdump", "tss", "ubuntu", "unbound", "uucp", "vagrant", "www-data"})
+"""Names of accounts that images bring along. A user who is called like one has no account on nodes: the key of that
+user would open the image's own account."""
+
 
 @dataclass(frozen=True, slots=True)
 class PosixRules:

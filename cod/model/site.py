@@ -401,6 +401,7 @@ class Site:
     consoles   which nodes' consoles are recorded
     switches   whose ports COD changes
     posix      how people appear on nodes
+    authority  PEM certificate of the site's authority, as its nodes get it; '': not known
     fileservers  where volumes are; new ones are made on the first
     volumes    what groups may keep there
     burnin     when nodes are tested, and what they must reach
@@ -433,6 +434,7 @@ class Site:
     consoles: ConsoleRules = field(default_factory=ConsoleRules)
     switches: tuple[Switch, ...] = ()
     posix: PosixRules = field(default_factory=PosixRules)
+    authority: str = ""
     fileservers: tuple[FileServer, ...] = ()
     volumes: VolumeRules = field(default_factory=VolumeRules)
     burnin: BurninRules = field(default_factory=BurninRules)

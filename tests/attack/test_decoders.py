@@ -12,10 +12,13 @@ from collections.abc import Callable
 import pytest
 from dnslib import DNSRecord
 
-from cod.model import DhcpAnswer, DnsAnswer, DnsRecord, Site
-from cod.wire import dhcp, dns, http, tftp, xmldoc
+from cod.model import DhcpAnswer, DnsAnswer, DnsRecord, LdapCode, LdapSearch, Site
+from cod.policy.people import ldap_filter
+from cod.wire import dhcp, dns, http, ldap, tftp, xmldoc
 from cod.wire.confd import protocol as confd
+from cod.wire.errors import PeerError
 from cod.wire.nmp import frames
+from tests.attack import ldap_requests
 from tests.attack.mutants import COUNT, memory, mutants
 from tests.unit.dhcp_captures import IPXE_ROM_DISCOVER, IPXE_ROM_REQUEST, OVMF_DISCOVER
 
@@ -106,6 +109,23 @@ def http_attack(data: bytes, site: Site) -> str:
     return "answered"
 
 
+def ldap_attack(data: bytes, site: Site) -> str:
+    try:
+        length = ldap.length(data)
+        if length is None or length > len(data):
+            return "waited for"
+        message = ldap.decode(data[:length])
+    except PeerError as error:
+        return _refused(str(error))
+    if isinstance(message.request, LdapSearch):
+        values = {"uid": ("ann",), "cn": ("a b c",), "uidnumber": ("20000",), "objectclass": ("posixAccount",)}
+        ldap_filter.matches(message.request.filter, values)
+        ldap_filter.narrowed(message.request.filter)
+        ldap_filter.possible(message.request.filter, {"posixaccount"}, values)
+    ldap.answer(message.id, message.request, LdapCode.BUSY, "later")
+    return "answered"
+
+
 ATTACKS: dict[str, tuple[Attack, list[bytes]]] = {
     "dhcp": (dhcp_attack, [IPXE_ROM_DISCOVER, IPXE_ROM_REQUEST, OVMF_DISCOVER]),
     "tftp": (tftp_attack, [read_request("file"), read_request("file", "blksize", "1428", "windowsize", "16"),
@@ -117,6 +137,7 @@ ATTACKS: dict[str, tuple[Attack, list[bytes]]] = {
         confd.frame(b'<proof mac="%s"/>' % (b"0" * 64))]),
     "nmp": (nmp_attack, [frames.encode(frames.Message("hello", "1", b'<hello version="1.0" vcluster="web"/>')),
                          frames.encode(frames.Message("status", "2", answers="1")) * 2]),
+    "ldap": (ldap_attack, ldap_requests.requests()),
     "http": (http_attack, [b"/boot/52:54:00:12:34:56/script.ipxe\nRange: bytes=5-90\nIf-None-Match: \"x\"",
                            b"http://h/files/%2e%2e/a%2fb?x\nIf-Range: \"x\"\nRange: bytes=-5"]),
 }

@@ -149,6 +149,12 @@ def test_administrators_have_accounts_where_the_site_says_so(connect: Connect, s
     assert rule["sudoUser"] == ["#20000", "#20004"]
 
 
+def test_a_user_who_is_called_like_an_account_of_images_is_left_out(connect: Connect, engine: Engine) -> None:
+    with engine.begin() as tx:
+        ldap_site.user(tx, "debian", {"physics": "member"})
+    assert connect().search("(|(uid=debian)(memberUid=debian)(cn=debian))") == (0, {})
+
+
 # ---------------------------------------------------------------- groups, netgroups, sudo, automount
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import fields
 
-from sqlalchemy import ColumnElement, func, select, union
+from sqlalchemy import ColumnElement, and_, func, select, union
 
-from cod.model import NodeTree, NodeUser, Role, ipv4
+from cod.model import SYSTEM_ACCOUNTS, NodeTree, NodeUser, Role, ipv4
 from cod.states import OWN_SYSTEM
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -38,7 +38,8 @@ def _accounts(group_id: int, admins: bool) -> ColumnElement[bool]:
     """Return the condition for users who have an account where a vcluster is the group's. Each half of it has an
     index: of a site's many users those of one group are read."""
     of_group = select(_p.user_id).where(_p.group_id == group_id, _p.role.in_(_LOGS_IN))
-    return _u.id.in_(union(of_group, select(_u.id).where(_u.admin)) if admins else of_group)
+    some = union(of_group, select(_u.id).where(_u.admin)) if admins else of_group
+    return and_(_u.id.in_(some), _u.uid.is_not(None), _u.gid.is_not(None), _u.name.not_in(SYSTEM_ACCOUNTS), *ABLE)
 
 
 def users(
@@ -49,7 +50,7 @@ def users(
     number. `admins`: site administrators have one, too."""
     role = select(_p.role).where(_p.group_id == group_id, _p.user_id == _u.id).scalar_subquery()
     query = select(_u.id, _u.name, _u.full_name, _u.email, _u.uid, _u.gid, func.coalesce(role, "")).where(
-        _accounts(group_id, admins), _u.uid.is_not(None), _u.gid.is_not(None), *ABLE)
+        _accounts(group_id, admins))
     for column, values in ((_u.name, names), (_u.uid, uids), (_u.gid, gids)):
         if values is not None:
             query = query.where(column.in_(values))
@@ -60,8 +61,7 @@ def users(
 
 def members(tx: Tx, group_id: int) -> list[str]:
     """Return the names of those in the group who have an account, by name."""
-    return list(tx.scalars(select(_u.name).where(_accounts(group_id, False), _u.uid.is_not(None), *ABLE)
-                           .order_by(_u.name)))
+    return list(tx.scalars(select(_u.name).where(_accounts(group_id, False)).order_by(_u.name)))
 
 
 def keys(tx: Tx, user_ids: Collection[int]) -> dict[int, list[str]]:
