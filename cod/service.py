@@ -260,6 +260,7 @@ def edge(context: PartContext) -> list[Any]:
         confd,
         *nmp,
         *_ldap(g, authority, list(by_address)),
+        *_isolated_edge(g, by_address),
         Timer(g.reactor, METRICS_EVERY, metrics.Mirror(metrics.CONFD, confd.counts), at_once=True),
     ]
 
@@ -268,6 +269,39 @@ def _host_key(authority: Ca, salt: str, order_id: str) -> tuple[HostKey, str]:
     """Return the SSH host key that a node is installed with: its public part, and the private one as a file."""
     public, private = hostkeys.ed25519(authority.host_key_seed(f"{salt} {order_id}"))
     return HostKey(hostkeys.ALGORITHM, public), private
+
+
+def _isolated_edge(g: PartContext, addresses: Iterable[str]) -> list[Any]:
+    """Return DHCP, DNS and TFTP of isolated vclusters' networks; behind a relay DHCP alone, if nothing listens where
+    the relay sends it, as the other two are asked at the site's server addresses."""
+    from cod.net.dhcp.ra import RouterAdvertiser
+    from cod.net.dhcp.server import DhcpServer
+    from cod.net.dns.server import DnsServer
+    from cod.net.isolated import tagged
+    from cod.net.isolated.services import NetworkServices
+    from cod.net.tftp.server import TftpServer
+
+    site = g.site.current
+    rules, dns = site.isolation, site.dns
+    if rules is None:
+        return []
+    if rules.server is not None:
+        relayed = Subnet("relayed", rules.networks, rules.server, ("0.0.0.0", "0.0.0.0"), ("0.0.0.0", "0.0.0.0"))
+        return [] if rules.server in addresses else [
+            DhcpServer(g.reactor, g.pool, g.site, relayed, g.clock),
+            *([DnsServer(g.reactor, g.pool, g.site, rules.server, port=dns.port, forward=dns.forward, clock=g.clock)]
+              if dns.port else []),
+            TftpServer(g.reactor, g.pool, g.site, relayed, g.settings.boot, g.clock)]
+
+    def made(subnet: Subnet) -> list[Any]:
+        named = [DnsServer(g.reactor, g.pool, g.site, subnet.server, port=dns.port, forward=dns.forward, clock=g.clock)]
+        return [
+            DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock),
+            RouterAdvertiser(g.reactor, subnet.interface or ""),
+            TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock),
+            *(named if dns.port else [])]
+
+    return [NetworkServices(g.reactor, g.pool, g.site, made, tagged.join, partial(tagged.leave, rules))]
 
 
 def _nmp(g: PartContext, addresses: list[str]) -> Any:
@@ -300,17 +334,27 @@ def images(context: PartContext) -> list[Any]:
     """Return the HTTP boot, image and metadata server, and what takes new images and captured disks in."""
     from cod.net.bootserver.captures import Captures
     from cod.net.bootserver.server import HttpServer
+    from cod.net.isolated.services import NetworkServices
     from cod.workers.ingest import Ingester
 
     g, settings, site = context, context.settings, context.site.current
     addresses = sorted({subnet.server for subnet in site.subnets})
     captures = Captures(g.reactor, g.pool, g.site, settings.images, g.clock, g.wake.effects)
+    rules = site.isolation
+
+    def isolated(subnet: Subnet) -> list[Any]:
+        return [HttpServer(g.reactor, g.pool, g.site, settings.boot, settings.images, [subnet.server], site.http_port,
+                           g.clock)]
+
+    if rules is not None and rules.server is not None:
+        addresses = sorted({*addresses, rules.server})
     return [
         captures,
         HttpServer(g.reactor, g.pool, g.site, settings.boot, settings.images, addresses, site.http_port, g.clock,
                    captures=captures),
         *([HttpServer(g.reactor, g.pool, g.site, settings.boot, settings.images, [METADATA_ADDRESS], 80, g.clock,
                       kinds=("metadata",), later=True)] if site.metadata_link_local else []),
+        *([NetworkServices(g.reactor, g.pool, g.site, isolated)] if rules is not None and rules.interface else []),
         Ingester(g.reactor, g.pool, settings.images, settings.incoming, settings.name, g.clock,
                  lambda: g.site.current.images),
     ]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from cod import notice_texts
-from cod.core import notices, requests, vcm_outbox
+from cod.core import isolation, notices, requests, switch_ports, vcm_outbox
 from cod.model import Effect, Node, Policy
 from cod.policy.nodes import lifecycle
 from cod.states import (
@@ -61,9 +61,14 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         vcm_outbox.moved(tx, node, node.vcluster_id, "lost", step.cause, now)
         node = holding.give_back(tx, node, up_until=now + policy.binding_time if is_stuck(node) else None)
     moved = move(tx, node, step.event, now=now, cause=step.cause, actor=actor, patience=policy.patience, **step.columns)
-    if step.power and nodes.wish_power(tx, moved, step.power, now):
-        moved = replace(moved, power_wanted=step.power, power_seq=moved.power_seq + 1)
-        if step.power == "on":  # should it be up after all, its agent has to come back and report
+    power = step.power
+    if target not in OWN_SYSTEM and (node.state in OWN_SYSTEM or target is NodeState.TRAMPOLINE):
+        stranded = isolation.leave(tx, moved, now) and node.state in OWN_SYSTEM and target is NodeState.TRAMPOLINE
+        if stranded and policy.power_cycle:  # its firmware may have given up asking in its vcluster's network
+            power = power or "cycle"
+    if power and nodes.wish_power(tx, moved, power, now):
+        moved = replace(moved, power_wanted=power, power_seq=moved.power_seq + 1)
+        if power == "on":  # should it be up after all, its agent has to come back and report
             sessions.forget(tx, node.id)
         elif target is not NodeState.OFF:  # there its agent is told to power down, and has time for it
             sessions.forget_report(tx, node.id)
@@ -207,4 +212,6 @@ def wakes(before: Node, after_: Node) -> tuple[Effect, ...]:
         effects.append(Effect("wake", "manager"))
     if after_.power_seq != before.power_seq:
         effects.append(Effect("wake", "power"))
+    if before.state in OWN_SYSTEM and after_.state not in OWN_SYSTEM:
+        effects.append(switch_ports.WAKE)
     return tuple(effects)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cod.model.site import Subnet
+
 
 @dataclass(frozen=True, slots=True)
 class DhcpQuery:
@@ -37,6 +39,8 @@ class DhcpQuery:
 class DhcpClient:
     """What the DHCP flow needs to know of the node that owns a MAC: columns of `nodes`, and its vcluster's name.
 
+    vlan          of its vcluster's own network; None: the vcluster is not isolated
+
     sent_to_disk  what was served of late was its disk, and is what it would be served now; looked up only for messages
                   that this decides (`policy.nodes.boot.may_be_next_option`)
     """
@@ -54,6 +58,7 @@ class DhcpClient:
     since: float = 0.0
     attempts: int = 0
     disk: str = ""
+    vlan: int | None = None
     sent_to_disk: bool = False
 
 
@@ -62,6 +67,7 @@ class DhcpAnswer:
     """What the flow decided: `kind` OFFER, ACK or NAK. Options that are None are left out.
 
     subnet      whose server, router and DNS servers are told
+    network     the same as a record, where it is an isolated vcluster's and not the site's
     lease_time  seconds; None in the answer to an INFORM, which binds nothing
     bootfile    the next thing to load, a file name or a URL
     """
@@ -74,6 +80,7 @@ class DhcpAnswer:
     domain: str | None = None
     bootfile: str | None = None
     reason: str = ""
+    network: Subnet | None = None
 
 
 @dataclass(frozen=True, slots=True)

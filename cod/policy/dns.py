@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
 
 from cod.model import Site, ipv4
 
@@ -57,6 +58,7 @@ def _reverse(octets: list[str], site: Site) -> Place | None:
         return None
     address = ipv4(".".join(octets))
     ours = any(ipv4(subnet.block_pool[0]) <= address <= ipv4(subnet.block_pool[1]) for subnet in site.subnets)
+    ours = ours or (site.isolation is not None and IPv4Address(address) in IPv4Network(site.isolation.networks))
     return Place("address", address=address) if ours else None
 
 

@@ -20,13 +20,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cod import notice_texts
-from cod.core import notices, transitions
+from cod.core import isolation, notices, transitions
 from cod.model import Binding, DhcpAnswer, DhcpClient, DhcpQuery, Node, Refused, Site, dotted, ipv4
 from cod.policy.hardware import identity
 from cod.policy.nodes import boot, lifecycle, power, template
 from cod.policy.nodes.newcomers import Newcomers as Newcomers  # its owner is the socket
 from cod.policy.nodes.subnets import Net, Subnets
-from cod.states import NODE_RULES, NodeEvent, NodeState, Step
+from cod.states import NODE_RULES, OWN_SYSTEM, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import bindings, captures, conflicts, dhcp_batch, nodes
@@ -61,7 +61,8 @@ def answer(
     """Return the answers to `queries`, in their order; None is silence."""
     macs = list({query.mac for query in queries})
     clients = dhcp_batch.clients(tx, macs)
-    batch = _Batch(tx, site, now, Subnets(site.subnets), clients, BindingBatch(tx, macs), newcomers, {})
+    subnets = Subnets(site.subnets, isolation.subnets_of(tx, queries, site))
+    batch = _Batch(tx, site, now, subnets, clients, BindingBatch(tx, macs), newcomers, {})
     asked = [(query, batch.subnets.of(query)) for query in queries]
     _read_ahead(batch, asked)
     answers = [_answer(batch, query, net) if net else None for query, net in asked]
@@ -97,6 +98,10 @@ def _free(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient | None) 
 
 def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
     client = _with_sent_to_disk(batch, query, batch.clients.get(query.mac))
+    if net.isolated:
+        return _answer_isolated(batch, query, net, client)
+    if client is not None and _is_on_its_way(batch, query, client):
+        return None
     held = batch.bindings.get(query.mac, "boot", net.subnet.name)
     verdict = boot.decide(query, client, held.xid if held else None, batch.site.policy, batch.now)
     if verdict.listed and query.kind == "DISCOVER":
@@ -129,6 +134,38 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
     if row is None and verdict.binding == "vcluster" and query.kind == "DISCOVER":
         return None  # nothing is reserved for its system
     return _ANSWERS[query.kind](batch, query, net, client, row)
+
+
+def _answer_isolated(
+    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient | None
+) -> DhcpAnswer | None:
+    """Return the answer to a client on the network of an isolated vcluster: to nobody but the vcluster's nodes, whose
+    firmware and systems get the one address that is reserved for each."""
+    row = batch.bindings.get(query.mac, "vcluster", net.subnet.name)
+    if client is None or row is None or query.stage == "trampoline":
+        return None
+    verdict = boot.decide(query, client, row.xid, batch.site.policy, batch.now)
+    if verdict.event is not None:
+        client = _apply_event(batch, client, verdict.event, verdict.why)
+    if verdict.binding == "none" or client.state not in OWN_SYSTEM:
+        return None  # its port is on its way back, where it is answered
+    answer = _ANSWERS[query.kind](batch, query, net, client, row)
+    return answer and replace(answer, network=net.subnet)
+
+
+def _is_on_its_way(batch: _Batch, query: DhcpQuery, client: DhcpClient) -> bool:
+    """Return whether a node of an isolated vcluster asks where it was primed, and will ask in its own network if it
+    gets no answer. Its port is wanted there from now on: its agent, which would lose its connection, is gone.
+
+    One whose port takes longer is answered: its boot script then makes it wait, where silence would send firmware on to
+    its disk, whose system is not to run outside of its network.
+    """
+    if client.vlan is None or client.state not in OWN_SYSTEM or query.stage == "trampoline":
+        return False
+    node = nodes.get(batch.tx, client.id)
+    assert node is not None
+    waited = isolation.enter(batch.tx, node, client.vlan, batch.now)
+    return query.stage == "os" or waited < isolation.MOMENT
 
 
 # ---------------------------------------------------------------- the five messages
@@ -166,9 +203,11 @@ def _request(
         until = batch.now + batch.site.policy.boot_time
         batch.bindings.put(Binding(row.address, row.mac, "boot", client.id, row.subnet, hostname=None, state="bound",
                                    expires_at=until, client_id=client_id, xid=query.xid))
+    elif query.stage != "os":  # firmware in its vcluster's own network: its system is yet to ask
+        batch.bindings.put(replace(row, xid=query.xid))
     elif row.state != "bound" or row.client_id != client_id:
         batch.bindings.put(replace(row, state="bound", client_id=client_id, xid=query.xid))
-    if row.kind == "vcluster" and client.state == NodeState.BOOT:
+    if row.kind == "vcluster" and query.stage == "os" and client.state == NodeState.BOOT:
         _note_booted(batch, client)
     return _lend(batch, "ACK", query, net, client, row)
 
@@ -232,7 +271,7 @@ def _lend(
     batch: _Batch, kind: str, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding
 ) -> DhcpAnswer:
     policy, subnet = batch.site.policy, net.subnet
-    if row.kind == "vcluster":
+    if row.kind == "vcluster" and query.stage == "os":
         domain = f"{client.vcluster}.{batch.site.domain}" if client.vcluster else batch.site.domain
         return DhcpAnswer(kind, dotted(row.address), subnet.name, policy.binding_time, row.hostname, domain)
     return DhcpAnswer(kind, dotted(row.address), subnet.name, policy.boot_time, client.name, batch.site.domain,

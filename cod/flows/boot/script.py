@@ -6,8 +6,8 @@ spoofs an address on its own wire gains a token that is worthless from anywhere 
 
 from __future__ import annotations
 
-from cod.core import transitions
-from cod.model import Binding, BootPlan, BootSecret, Node, Refused, Site, Subnet, owner_of
+from cod.core import isolation, transitions
+from cod.model import BootPlan, BootSecret, Node, Refused, Site, Subnet, owner_of
 from cod.policy.nodes import boot, capture, template
 from cod.policy.nodes.template import Configuration, Ready
 from cod.states import OWN_SYSTEM, Disk, NodeState
@@ -31,6 +31,8 @@ def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
     if node.state == NodeState.ACTIVE and captures.is_wanted(tx, node.id):
         step = capture.leave("rebooted while it waited to be captured")
         node = transitions.apply(tx, node, step, now=now, actor="boot", policy=site.policy)
+    if (reason := isolation.elsewhere(tx, node, subnet)):
+        return BootPlan("none", reason)
     row = templates.get(tx, node.template_id) if node.template_id is not None and node.state in OWN_SYSTEM else None
     configuration = template.parse(row.document) if row else None
     named = images.meant(tx, template.image_names(configuration), owner_of(row.name)) if row and configuration else {}
@@ -78,11 +80,7 @@ def mint(
 def _who(tx: Tx, mac: str, address: str, site: Site, now: float) -> tuple[Node, Subnet]:
     binding = bindings.of_mac(tx, mac, address, now)
     node = nodes.by_mac(tx, mac)
-    subnet = _subnet(site, binding) if binding else None
+    subnet = isolation.subnet_named(tx, binding.subnet, site) if binding else None
     if node is None or subnet is None:
         raise Refused("forbidden", f"{address} is not bound to {mac}")
     return node, subnet
-
-
-def _subnet(site: Site, binding: Binding) -> Subnet | None:
-    return next((subnet for subnet in site.subnets if subnet.name == binding.subnet), None)

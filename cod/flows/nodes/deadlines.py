@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
-from cod.core import transitions
+from cod.core import isolation, transitions
 from cod.model import Effect, Node, Site
 from cod.policy.nodes import lifecycle
 from cod.policy.scheduler import energy
@@ -41,13 +41,13 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
                                          burnins.wanted(tx, node.id))
     if now >= started + patience:
         for node in nodes.overdue(tx, now):
-            yield node, _overdue(node, site, power.trouble(tx, node), now)
+            yield node, _overdue(node, site, power.trouble(tx, node), isolation.trouble(tx, node), now)
         for node in sessions.silent(tx, now - patience):
             sessions.forget(tx, node.id)
             yield node, Step(NodeEvent.LOST, "nothing was heard of it", {"reason": "lost"})
 
 
-def _overdue(node: Node, site: Site, power_trouble: str, now: float) -> Step:
+def _overdue(node: Node, site: Site, power_trouble: str, port_trouble: str, now: float) -> Step:
     rule = NODE_RULES[NodeState(node.state)]
     if node.state in WORKING or node.deadline is None:  # where it works, each sign of progress moves the deadline on
         waited = (rule.deadline or 0.0) * site.policy.patience
@@ -56,6 +56,8 @@ def _overdue(node: Node, site: Site, power_trouble: str, now: float) -> Step:
     reason = f"no sign of progress for {waited:.0f} s in state {node.state} ({rule.about})"
     if power_trouble:
         reason += f"; power: {power_trouble}"
+    if port_trouble:
+        reason += f"; {port_trouble}"
     step = lifecycle.on_trouble(node, NodeEvent.TIMED_OUT, reason, site.policy)
     if node.state != NodeState.TRAMPOLINE or step.event is not NodeEvent.TIMED_OUT:
         return step

@@ -13,6 +13,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from cod.core import isolation
 from cod.model import PowerAction
 from cod.policy.nodes import power as policy
 from cod.states import NodeState
@@ -22,6 +23,7 @@ from cod.store.nodes import nodes
 from cod.store.nodes import power as store
 
 prune = store.prune
+PORT_PAUSE = 0.5  # seconds between two looks whether a switch port is where the node is to boot
 LINGERS = 5.0  # seconds that a command of a server that died may still take
 
 
@@ -83,6 +85,8 @@ def _claim(
     elif node.power_driver not in left:
         store.close(tx, action, now, error := f"this site has no power driver {node.power_driver!r}")
         nodes.change(tx, node, reason=f"power: {error}")
+    elif isolation.delays_power(tx, node, action.desired):
+        store.again(tx, action, now + PORT_PAUSE, "waits until the switch port is in its VLAN", action.stage)
     elif left[node.power_driver] > 0:
         claimed = store.claim(tx, action, server, now, now + lease)
         if claimed is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cod.model import Group, Refused, Request, RequestTuple, RequestView, Site, Template, Vcluster
 from cod.policy.hardware import match
@@ -60,7 +60,11 @@ def waits(tx: Tx, *, request_id: int, scene: PassRows, snapshot: Snapshot, site:
     seen = whatif.masked(snapshot, _hidden(scene, groups))
     seen_names = {one.id: one.name for one in scene.live if groups is None or one.group_id in groups}
     promises = reservations.promised(tx, request.id)
-    return Why(found[0], policy.explain(seen, site.policy, now, request.id, promises), seen_names)
+    why = policy.explain(seen, site.policy, now, request.id, promises)
+    vcluster = vclusters.get(tx, request.vcluster_id)
+    if why.code == "granted" and vcluster is not None and vcluster.isolated and request.reason:
+        why = replace(why, code="ports", sentence=request.reason, reason=request.reason)  # as the last pass found
+    return Why(found[0], why, seen_names)
 
 
 def _remedies(tx: Tx, request: Request, snapshot: Snapshot, site: Site) -> tuple[whatif.Remedy, ...]:

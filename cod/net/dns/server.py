@@ -59,7 +59,9 @@ class DnsServer(SocketService):
         self.port = port
         self._pool, self._site, self._address, self._clock = pool, site, address, clock
         self._forward = [(server, forward_port) for server in forward]
+        rules = site.current.isolation
         self._networks = [ip_network(subnet.network) for subnet in site.current.subnets]
+        self._networks += [ip_network(rules.networks)] if rules else []
         self._streams: Any = None
         self.passed_on = 0
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import IPv4Network
 
 from cod.model import AddressBlock, Isolation, Refused, Subnet, VclusterNetwork, dotted, ipv4
 
 SMALLEST = 29  # prefix length: four to six nodes
+MOMENT = 10.0  # seconds in which a switch port usually changes; firmware asks DHCP again for longer than that
+_NAME = re.compile(r"vlan-([0-9]{1,4})")
+
+
+def vlan_of(name: str | None) -> int | None:
+    """Return the VLAN of the network that is called so; None: it is no isolated vcluster's."""
+    said = _NAME.fullmatch(name or "")
+    return int(said[1]) if said else None
 
 
 def network(vlan: int, vcluster_id: int, first: int, prefix: int, rules: Isolation) -> VclusterNetwork:

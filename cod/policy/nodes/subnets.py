@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from ipaddress import IPv4Network
 
@@ -14,13 +14,17 @@ NOWHERE = "0.0.0.0"
 
 @dataclass(frozen=True, slots=True)
 class Net:
-    """A subnet in numbers. `avoid`: addresses of the network itself, of COD and of the router; nobody's to be given."""
+    """A subnet in numbers. `avoid`: addresses of the network itself, of COD and of the router; nobody's to be given.
+
+    isolated  it is the network of an isolated vcluster: only that vcluster's systems are answered there
+    """
 
     subnet: Subnet
     network: range
     pool: range
     blocks: range
     avoid: frozenset[int]
+    isolated: bool = False
 
     def open(self, kept: float) -> range:
         """Return the part of the boot pool that machines without approval get addresses of; `kept` is the rest."""
@@ -67,8 +71,9 @@ def listeners(subnets: Iterable[Subnet]) -> list[Subnet]:
 class Subnets:
     """The site's subnets, to be asked about many clients."""
 
-    def __init__(self, subnets: Iterable[Subnet]) -> None:
+    def __init__(self, subnets: Iterable[Subnet], isolated: Iterable[Subnet] = ()) -> None:
         self._nets = {subnet.name: numbers(subnet) for subnet in subnets}
+        self._nets |= {subnet.name: replace(numbers(subnet), isolated=True) for subnet in isolated}
         self._relays: dict[str, Net | None] = {}
         self.servers = frozenset(net.subnet.server for net in self._nets.values())
 
@@ -77,16 +82,21 @@ class Subnets:
 
         A renewal comes straight to the server, perhaps through routers, from another subnet than the socket's.
         """
+        there = self._nets.get(query.subnet or "")
+        if there is not None and there.isolated:  # on its wire: what a machine says of where it is counts for nothing
+            return there if query.giaddr == NOWHERE else None
         if query.giaddr != NOWHERE:
             if query.giaddr not in self._relays:
                 named = (net for net in self._nets.values() if net.subnet.relay == query.giaddr)
                 self._relays[query.giaddr] = next(named, None) or self._by_address(query.giaddr)
             return self._relays[query.giaddr]
-        net = self._nets.get(query.subnet or "")
+        net = there
         if query.ciaddr != NOWHERE and (net is None or ipv4(query.ciaddr) not in net.network):
             return self._by_address(query.ciaddr) or net
         return net
 
     def _by_address(self, address: str) -> Net | None:
         number = ipv4(address)
-        return next((net for net in self._nets.values() if number in net.network), None)
+        # A network with an interface of the server's own is where that is, and nowhere else.
+        return next((net for net in self._nets.values()
+                     if number in net.network and not (net.isolated and net.subnet.interface)), None)

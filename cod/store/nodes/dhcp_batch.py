@@ -26,8 +26,10 @@ from cod.store.nodes import bindings
 _n, _b = t.nodes.c, t.bindings.c
 _CLIENTS: Select[Any] = (
     select(t.nics.c.mac, _n.id, _n.name, _n.state, _n.boot_mac, _n.boot_served_at, _n.template_id,
-           t.vclusters.c.name, _n.relay, _n.circuit, _n.remote, _n.since, _n.attempts, _n.disk)
+           t.vclusters.c.name, _n.relay, _n.circuit, _n.remote, _n.since, _n.attempts, _n.disk,
+           t.vcluster_networks.c.vlan)
     .join_from(t.nics, t.nodes).outerjoin(t.vclusters, t.vclusters.c.id == _n.vcluster_id)
+    .outerjoin(t.vcluster_networks, t.vcluster_networks.c.vcluster_id == _n.vcluster_id)
     .where(t.nics.c.mac.in_(bindparam("macs", expanding=True)))
 )
 _HEARD = update(t.nodes).where(_n.id == bindparam("node")).values(

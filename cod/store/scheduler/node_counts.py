@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, and_, case, func, or_, select
+from sqlalchemy import Select, and_, case, exists, func, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from cod.model import Node
@@ -33,6 +33,7 @@ _AT_HAND = or_(_n.state == NodeState.INACTIVE, _n.power_driver != "none")
 _FREE = and_(_NOBODYS, _n.released == 0, _n.state.in_(_READY), _AT_HAND)
 _COMING = and_(_NOBODYS, _n.state.in_(_ON_THE_WAY))
 _CLEAN_SOON = and_(_n.released == 0, _n.state == NodeState.TRAMPOLINE, _n.disk != Disk.DIRTY)
+_PORTED = exists().where(t.switch_ports.c.mac == _n.boot_mac, t.switch_ports.c.given_up.is_(False))
 _ALIKE = (_n.state, _n.type_id, _n.block_id, _n.subnet, _n.disk, _n.cached_template_id, _n.cached_group_id)
 _KIND = (_n.type_id, _n.block_id, _n.subnet)
 
@@ -235,6 +236,11 @@ def by_type(tx: Tx) -> dict[int, int]:
     return {row[0]: row[1] for row in tx.execute(query.group_by(_n.type_id))}
 
 
+def ported(tx: Tx) -> int:
+    """Return how many nodes of the site have a known switch port, whoever holds them."""
+    return tx.scalar(select(func.count()).select_from(t.nodes).where(_PORTED, _n.state.not_in(_NOT_OURS))) or 0
+
+
 def by_subnet(tx: Tx) -> dict[str, int]:
     """Return how many nodes last reported from which subnet."""
     query = select(_n.subnet, func.count()).where(_n.subnet.is_not(None)).group_by(_n.subnet)
@@ -244,13 +250,18 @@ def by_subnet(tx: Tx) -> dict[str, int]:
 # ---------------------------------------------------------------- which nodes a count means
 
 
-def pick_free(tx: Tx, key: FreeKey, count: int, many: bool, idle_since: float | None = None) -> list[Node]:
+def pick_free(
+    tx: Tx, key: FreeKey, count: int, many: bool, idle_since: float | None = None, *, ported: bool = False
+) -> list[Node]:
     """Return `count` free nodes that are alike as `key` says, those with the lowest ids, locked. `Changed` if there are
     fewer.
 
     idle_since  only those that may be put to sleep (see `free`)
+    ported      only those whose switch port is known, for isolated vclusters
     """
     query = select(_n.id).where(_FREE, _n.state == key.state, _alike(key, many))
+    if ported:
+        query = query.where(_PORTED)
     if idle_since is not None:
         query = query.where(_idle(idle_since))
     ids = list(tx.scalars(query.order_by(_n.id).limit(count)))

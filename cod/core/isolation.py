@@ -1,0 +1,111 @@
+"""Nodes of isolated vclusters: when their switch ports enter the vcluster's VLAN and leave it, and what waits for that.
+
+A node is primed where it was found. Its port enters the VLAN when the node asks for the boot of its own system (its
+agent, which would lose its connection, is gone then), and leaves it in the transaction in which the node leaves that
+system, whatever the reason. No power command that boots a node is carried out before the port is where it is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cod.core import switch_ports
+from cod.model import DhcpQuery, Node, Refused, Site, Subnet, dotted, ipv4
+from cod.policy.nodes import isolation
+from cod.states import OWN_SYSTEM
+from cod.store.engine import Tx
+from cod.store.nodes import conflicts
+from cod.store.nodes import switch_ports as ports
+from cod.store.scheduler import networks
+
+MOMENT = isolation.MOMENT
+AGAIN = 600.0  # seconds between two records that a node's port is not known
+NOWHERE = "0.0.0.0"
+
+
+# ---------------------------------------------------------------- networks as subnets
+
+
+def subnets(tx: Tx, site: Site) -> list[Subnet]:
+    """Return the networks of all isolated vclusters that have not ended."""
+    rules = site.isolation
+    return [isolation.subnet(each, rules, site.dns.port == 53) for each in networks.every(tx)] if rules else []
+
+
+def subnets_of(tx: Tx, queries: Iterable[DhcpQuery], site: Site) -> list[Subnet]:
+    """Return the networks of isolated vclusters that messages may have come from."""
+    rules = site.isolation
+    if rules is None:
+        return []
+    if rules.interface is not None:
+        vlans = {isolation.vlan_of(query.subnet) for query in queries} - {None}
+        found = networks.of_subnets(tx, [each for each in vlans if each is not None], [])
+    else:
+        said = {query.giaddr if query.giaddr != NOWHERE else query.ciaddr for query in queries} - {NOWHERE}
+        found = networks.of_subnets(tx, [], [ipv4(each) for each in said])
+    return [isolation.subnet(each, rules, site.dns.port == 53) for each in found]
+
+
+def subnet_named(tx: Tx, name: str, site: Site) -> Subnet | None:
+    """Return the subnet of that name: the site's, or an isolated vcluster's."""
+    vlan = isolation.vlan_of(name)
+    if vlan is None or site.isolation is None:
+        return next((subnet for subnet in site.subnets if subnet.name == name), None)
+    found = networks.of_subnets(tx, [vlan], [])
+    return isolation.subnet(found[0], site.isolation, site.dns.port == 53) if found else None
+
+
+def server(tx: Tx, vcluster_id: int | None) -> str | None:
+    """Return COD's address in the network of an isolated vcluster; None: the vcluster is not isolated."""
+    network = networks.of(tx, vcluster_id) if vcluster_id is not None else None
+    return None if network is None else dotted(network.server_address)
+
+
+# ---------------------------------------------------------------- a node's port
+
+
+def enter(tx: Tx, node: Node, vlan: int, now: float) -> float:
+    """Want the node's port in its vcluster's VLAN. Return for how many seconds that has been wanted; infinity where it
+    is done, and the node asks elsewhere all the same, or cannot be done."""
+    try:
+        switch_ports.want(tx, node, vlan, now)
+    except Refused as refused:
+        if not conflicts.seen_since(tx, "switch", now - AGAIN, mac=node.boot_mac):
+            conflicts.add(tx, "switch", refused.sentence, now, subnet=node.subnet, mac=node.boot_mac)
+        return float("inf")
+    port = ports.of_mac(tx, node.boot_mac)
+    return float("inf") if port is None else now - port.wished_at
+
+
+def leave(tx: Tx, node: Node, now: float) -> bool:
+    """Want the node's port in the provisioning network. False: it is there, or was wanted there before."""
+    return bool(switch_ports.want(tx, node, None, now))
+
+
+def delays_power(tx: Tx, node: Node, desired: str) -> bool:
+    """Return whether a power command has to wait: it would boot the node before its port is where it is wanted."""
+    return desired in ("on", "cycle") and not switch_ports.arrived(tx, node)
+
+
+def elsewhere(tx: Tx, node: Node, subnet: Subnet) -> str:
+    """Return why a node that asks for its boot script from `subnet` cannot boot there; '' where it can."""
+    network = networks.of(tx, node.vcluster_id) if node.vcluster_id is not None else None
+    if isolation.vlan_of(subnet.name) is not None:
+        return "" if node.state in OWN_SYSTEM else "its switch port is on its way back to the provisioning network"
+    if network is None or node.state not in OWN_SYSTEM:
+        return ""
+    said = trouble(tx, node)
+    return said or f"its switch port is on its way to VLAN {network.vlan}"
+
+
+def trouble(tx: Tx, node: Node) -> str:
+    """Return what is wrong with the node's switch port; '' where nothing is, or none is wanted anywhere."""
+    port = ports.of_mac(tx, node.boot_mac)
+    if port is None:
+        network = networks.of(tx, node.vcluster_id) if node.vcluster_id is not None else None
+        return "" if network is None else f"switch port: it is not known, and VLAN {network.vlan} is wanted"
+    if not port.pending:
+        return ""
+    where = "the provisioning VLAN" if port.wanted_vlan is None else f"VLAN {port.wanted_vlan}"
+    return (f"switch port: {port.port} of {port.switch} is not in {where} yet"
+            + (f" ({port.reason})" if port.reason else ""))

@@ -1,0 +1,1 @@
+"""Networks of isolated vclusters: the server's interfaces in them, and what it runs there."""

@@ -1,0 +1,91 @@
+"""What the server runs in the networks of isolated vclusters: services that come and go with the networks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.internet.error import CannotListenError
+from twisted.internet.threads import deferToThreadPool
+
+from cod.flows.boot import networks as flow
+from cod.model import SiteRef, Subnet
+from cod.net.socketservice import why
+from cod.periodic import Periodic
+from cod.pool import Pool
+
+EVERY = 1.0  # seconds
+
+log = logging.getLogger("cod.networks")
+
+Make = Callable[[Subnet], Sequence[Any]]
+
+
+class NetworkServices(Periodic):
+    """Runs the services that `make` returns for each network of an isolated vcluster, as long as the network is there.
+
+    Services that cannot start, because the network's interface or its address is not there yet, are started at the next
+    look.
+
+    join   called in a thread before a network's services start: makes its interface; may raise OSError
+    leave  called in a thread after the services of networks that are gone have stopped, and at the start: gets all
+           networks that are there
+    """
+
+    def __init__(
+        self, reactor: Any, pool: Pool, site: SiteRef, make: Make, join: Callable[[Subnet], None] | None = None,
+        leave: Callable[[Sequence[Subnet]], None] | None = None,
+    ) -> None:
+        super().__init__(reactor, pool, log, "networks of isolated vclusters", EVERY, at_once=True)
+        self.running_in: dict[str, tuple[Subnet, list[Any]]] = {}
+        self._reactor, self._site, self._make, self._join, self._leave = reactor, site, make, join, leave
+        self._tidy = False
+        self._told: dict[str, str] = {}
+
+    async def look(self) -> None:
+        """Start and stop what has to be."""
+        there = {each.name: each for each in await self._pool.run_at(0, flow.networks, self._site.current)}
+        gone = [name for name, (subnet, _) in self.running_in.items() if there.get(name) != subnet]
+        for name in gone:
+            await self._stop(name)
+        if self._leave is not None and (gone or not self._tidy):
+            await self._in_thread(self._leave, list(there.values()))
+            self._tidy = True
+        for name, subnet in there.items():
+            if name not in self.running_in and self.running:
+                await self._start(subnet)
+
+    def stopService(self) -> Deferred[Any]:
+        """Stop all services, after the look that is under way."""
+        return super().stopService().addCallback(
+            lambda _: DeferredList([Deferred.fromCoroutine(self._stop(name)) for name in list(self.running_in)]))
+
+    async def _start(self, subnet: Subnet) -> None:
+        started: list[Any] = []
+        try:
+            if self._join is not None:
+                await self._in_thread(self._join, subnet)
+            for service in self._make(subnet):
+                service.startService()
+                started.append(service)
+        except (OSError, CannotListenError) as error:
+            for service in reversed(started):
+                await maybeDeferred(service.stopService)
+            if self._told.get(subnet.name) != str(error):
+                self._told[subnet.name] = str(error)
+                log.error("%s (%s): %s", subnet.name, subnet.network, why(error))
+            return
+        self._told.pop(subnet.name, None)
+        self.running_in[subnet.name] = subnet, started
+        log.info("%s (%s) is served", subnet.name, subnet.network)
+
+    async def _stop(self, name: str) -> None:
+        _, services = self.running_in.pop(name)
+        for service in reversed(services):
+            await maybeDeferred(service.stopService)
+        log.info("%s is not served any more", name)
+
+    def _in_thread(self, function: Callable[..., None], *args: Any) -> Deferred[Any]:
+        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), function, *args)
