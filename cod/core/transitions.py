@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from cod import notice_texts
-from cod.core import isolation, notices, requests, switch_ports, vcm_outbox
+from cod.core import isolation, notices, requests, vcm_outbox
 from cod.model import Effect, Node, Policy
 from cod.policy.nodes import lifecycle
 from cod.states import (
@@ -212,6 +212,4 @@ def wakes(before: Node, after_: Node) -> tuple[Effect, ...]:
         effects.append(Effect("wake", "manager"))
     if after_.power_seq != before.power_seq:
         effects.append(Effect("wake", "power"))
-    if before.state in OWN_SYSTEM and after_.state not in OWN_SYSTEM:
-        effects.append(switch_ports.WAKE)
     return tuple(effects)

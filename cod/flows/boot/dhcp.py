@@ -61,7 +61,7 @@ def answer(
     """Return the answers to `queries`, in their order; None is silence."""
     macs = list({query.mac for query in queries})
     clients = dhcp_batch.clients(tx, macs)
-    subnets = Subnets(site.subnets, isolation.subnets_of(tx, queries, site))
+    subnets = Subnets(site.subnets, isolation.subnets_of(tx, queries, site) if site.isolation else ())
     batch = _Batch(tx, site, now, subnets, clients, BindingBatch(tx, macs), newcomers, {})
     asked = [(query, batch.subnets.of(query)) for query in queries]
     _read_ahead(batch, asked)
