@@ -260,7 +260,7 @@ def edge(context: PartContext) -> list[Any]:
         confd,
         *nmp,
         *_ldap(g, authority, list(by_address)),
-        *_isolated_edge(g, by_address),
+        *_isolated_edge(g, authority, by_address),
         Timer(g.reactor, METRICS_EVERY, metrics.Mirror(metrics.CONFD, confd.counts), at_once=True),
     ]
 
@@ -271,9 +271,9 @@ def _host_key(authority: Ca, salt: str, order_id: str) -> tuple[HostKey, str]:
     return HostKey(hostkeys.ALGORITHM, public), private
 
 
-def _isolated_edge(g: PartContext, addresses: Iterable[str]) -> list[Any]:
-    """Return DHCP, DNS and TFTP of isolated vclusters' networks; behind a relay DHCP alone, if nothing listens where
-    the relay sends it, as the other two are asked at the site's server addresses."""
+def _isolated_edge(g: PartContext, authority: Ca, addresses: Iterable[str]) -> list[Any]:
+    """Return DHCP, DNS, TFTP and LDAP of isolated vclusters' networks; behind a relay, where all of them are reached at
+    one address, nothing if they are there for the site's subnets already."""
     from cod.net.dhcp.ra import RouterAdvertiser
     from cod.net.dhcp.server import DhcpServer
     from cod.net.dns.server import DnsServer
@@ -291,7 +291,8 @@ def _isolated_edge(g: PartContext, addresses: Iterable[str]) -> list[Any]:
             DhcpServer(g.reactor, g.pool, g.site, relayed, g.clock),
             *([DnsServer(g.reactor, g.pool, g.site, rules.server, port=dns.port, forward=dns.forward, clock=g.clock)]
               if dns.port else []),
-            TftpServer(g.reactor, g.pool, g.site, relayed, g.settings.boot, g.clock)]
+            TftpServer(g.reactor, g.pool, g.site, relayed, g.settings.boot, g.clock),
+            *_ldap(g, authority, [rules.server])]
 
     def made(subnet: Subnet) -> list[Any]:
         named = [DnsServer(g.reactor, g.pool, g.site, subnet.server, port=dns.port, forward=dns.forward, clock=g.clock)]
@@ -299,7 +300,8 @@ def _isolated_edge(g: PartContext, addresses: Iterable[str]) -> list[Any]:
             DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock),
             RouterAdvertiser(g.reactor, subnet.interface or ""),
             TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock),
-            *(named if dns.port else [])]
+            *(named if dns.port else []),
+            *_ldap(g, authority, [subnet.server])]
 
     return [NetworkServices(g.reactor, g.pool, g.site, made, tagged.join, partial(tagged.leave, rules))]
 
