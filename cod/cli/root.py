@@ -27,6 +27,8 @@ COMMANDS = {
     "node": ("cod.cli.nodes.node", "node", "Machines: list, approve, power, take out of service."),
     "type": ("cod.cli.nodes.type", "type_", "Node types: kinds of machines, their cost and power settings."),
     "block": ("cod.cli.nodes.block", "block", "Blocks: nodes that share a rack or a switch."),
+    "switch": ("cod.cli.nodes.switch", "switch", "Switches whose ports COD puts into VLANs."),
+    "port": ("cod.cli.nodes.switch", "port", "Switch ports of nodes: wanted and applied VLANs."),
     "image": ("cod.cli.images.image", "image", "Disk and partition images."),
     "template": ("cod.cli.images.template", "template", "Configuration templates."),
     "name": ("cod.cli.scheduler.name", "name", "Names beside nodes' host names, such as www."),

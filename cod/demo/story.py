@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     console = Console(highlight=False)
     begin = time.time()
     try:
-        with Stage(out) as stage:
+        with Stage(out, switch="ovs") as stage:
             timeline = Timeline(stage.client, {mac: node["name"] for mac, node in stage.machines.items()}, console)
             timeline.start()
             try:

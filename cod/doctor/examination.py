@@ -27,6 +27,7 @@ CHECKS = {
     "certificates": ("certificates", "findings"),
     "permissions": ("permissions", "findings"),
     "power": ("machines", "findings"),
+    "switches": ("switches", "findings"),
 }
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache, partial
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
-from twisted.internet.defer import Deferred, DeferredList, DeferredSemaphore, TimeoutError
+from twisted.internet.defer import TimeoutError
 
+from cod.doctor.asking import PATIENCE, answers
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
 from cod.model import Node, Site
 from cod.power.accounts import sign_in
@@ -20,8 +22,6 @@ from cod.store.engine import connect
 from cod.store.nodes import nodes
 
 MOST = 64  # machines that are asked, spread over the drivers and accounts
-AT_ONCE = 16
-PATIENCE = 20.0  # seconds for one answer
 REMEDIES = {"ipmi": "is the BMC on the network (ping), and IPMI over LAN enabled in it?",
             "redfish": "is the BMC on the network (ping), and Redfish enabled in it?",
             "pdu": "is the outlet strip on the network (ping), and SNMP enabled in it?",
@@ -74,30 +74,13 @@ def _nodes(settings: Settings) -> list[Node] | None:
 
 
 def _statuses(asked: list[Any], site: Site) -> list[str | Exception]:
-    """Ask all of them, at most `AT_ONCE` at a time; the power of each, or why it is not known."""
-    from twisted.internet import reactor as the_reactor
+    """Ask all of them; the power of each, or why it is not known."""
+    known = cache(drivers)
 
-    reactor: Any = the_reactor
-    known, turns = drivers(reactor), DeferredSemaphore(AT_ONCE)
-    answers: list[str | Exception] = []
+    async def ask(driver: str, address: str, account: str | None, firmware: str | None, reactor: Any) -> str:
+        return await known(reactor)[driver].status(Target(address, sign_in(site, account), firmware))
 
-    async def ask(driver: str, address: str, account: str | None, firmware: str | None) -> str:
-        return await known[driver].status(Target(address, sign_in(site, account), firmware))
-
-    def one(machine: Any) -> Deferred[str]:
-        return Deferred.fromCoroutine(ask(*machine[1:])).addTimeout(PATIENCE, reactor)
-
-    def all_of_them() -> None:
-        waiting = [turns.run(one, machine) for machine in asked]
-        DeferredList(waiting, consumeErrors=True).addCallback(done)
-
-    def done(results: Any) -> None:
-        answers.extend(value if good else value.value for good, value in results)
-        reactor.stop()
-
-    reactor.callWhenRunning(all_of_them)
-    reactor.run()
-    return answers
+    return answers([partial(ask, *machine[1:]) for machine in asked])
 
 
 def _judged(asked: list[Any], answers: list[str | Exception], in_all: int) -> Iterator[Finding]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cod.model.site import Switch
+
 
 @dataclass(frozen=True, slots=True)
 class SwitchSession:
@@ -60,3 +62,26 @@ class SwitchPortView:
 
     port: SwitchPort
     node: str | None
+
+    @property
+    def state(self) -> str:
+        """Return how it goes: 'untouched' (COD has never changed the port), 'applied', 'pending' or 'given up'."""
+        if self.port.given_up:
+            return "given up"
+        if self.port.pending:
+            return "pending"
+        return "applied" if self.port.seq else "untouched"
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchView:
+    """A switch of the site file for people, with what came of the sessions with it; None: there was none.
+
+    ports     how many of its ports are known; `pending`: wait for their VLAN; `given_up`: are not tried any more
+    """
+
+    switch: Switch
+    session: SwitchSession | None
+    ports: int = 0
+    pending: int = 0
+    given_up: int = 0

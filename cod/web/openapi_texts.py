@@ -12,6 +12,7 @@ stable `code`. The server's own UNIX socket needs no credentials."""
 
 TAGS = {
     "nodes": "Machines", "types": "Node types: kinds of machines", "blocks": "Nodes that share a rack or a switch",
+    "switches": "Switches whose ports COD puts into VLANs", "ports": "Switch ports of nodes",
     "captures": "Nodes' disks, saved as images", "images": "Disk and partition images",
     "uploads": "Resumable uploads (tus protocol)", "templates": "Configuration templates",
     "vclusters": "Virtual clusters", "requests": "Requests for nodes", "plan": "Actions of the resource manager's "

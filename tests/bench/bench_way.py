@@ -82,11 +82,11 @@ def main() -> None:
     draw(results)
 
 
-def way(count: int) -> Result:
-    """Take `count` nodes from power-on to active."""
+def way(count: int, switch: str = "bridge") -> Result:
+    """Take `count` nodes from power-on to active, on a lab's `switch`."""
     machines = [LabNode(f"n{number}", "bios", memory=512, disks=(LabDisk(640 * MIB),)) for number in range(count)]
     names = [machine.name for machine in machines]
-    with rack(machines, patience=3.0) as stand:
+    with rack(machines, patience=3.0, switch=switch) as stand:
         offer(stand, IMAGE)
         with Watch(stand, names) as watch:
             on = time.time()

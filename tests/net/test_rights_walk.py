@@ -37,6 +37,9 @@ LEAST = {
     "DELETE /types/{name}": ADMIN, "GET /blocks": ANY, "POST /blocks": ADMIN, "GET /blocks/proposal": ADMIN,
     "POST /blocks/proposal": ADMIN, "GET /blocks/{name}": ADMIN, "DELETE /blocks/{name}": ADMIN,
     "POST /blocks/{name}/add": ADMIN, "POST /blocks/{name}/remove": ADMIN,
+    "GET /switches": ADMIN, "GET /switches/{name}": ADMIN, "POST /switches/{name}/check": ADMIN, "GET /ports": ADMIN,
+    "GET /nodes/{name}/port": ADMIN, "PUT /nodes/{name}/port": ADMIN, "DELETE /nodes/{name}/port": ADMIN,
+    "POST /nodes/{name}/port/retry": ADMIN,
     # software
     "GET /images": ANY, "GET /images/{name}": VIEWER, "POST /images": LOCAL, "POST /images/{name}/verify": MEMBER,
     "DELETE /images/{name}": MEMBER, "GET /uploads": ANY, "POST /uploads": MEMBER, "GET /uploads/{id}": VIEWER,
@@ -83,6 +86,7 @@ BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "PATCH /types/{name}": lambda of: {"cost": 2.0},
     "POST /nodes/{name}/power": lambda of: {"desired": "on"},
     "POST /nodes/{name}/quarantine": lambda of: {"reason": "smoke"},
+    "PUT /nodes/{name}/port": lambda of: {"switch": "leaf", "port": "p1"},
     "POST /nodes/{name}/capture": lambda of: {"image": "copy"},
     "POST /types/refresh": lambda of: {"after": 0},
     "POST /blocks": lambda of: {"name": "b1"},
@@ -117,13 +121,15 @@ BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "POST /sign-in": lambda of: {"name": "none", "password": "x", "token": "t"},
     "POST /invitations/accept": lambda of: {"secret": "none", "password": "x"},
 }
-KINDS = {"nodes": "node", "types": "type", "blocks": "block", "images": "image", "uploads": "upload",
+KINDS = {"nodes": "node", "types": "type", "blocks": "block", "switches": "switch",
+         "images": "image", "uploads": "upload",
          "templates": "template", "vclusters": "vcluster", "names": "label", "requests": "request",
          "reclaims": "reclaim",
          "groups": "group", "notices": "notice", "users": "user", "members": "user", "invitations": "invitation",
          "tokens": "token", "volumes": "volume", "snapshots": "snapshot",
          "sessions": "session", "keys": "key", "deliveries": "delivery"}
-UNKNOWN = {"type": "type1", "block": "none", "token": "ci", "delivery": "1"}  # what the world has no own of
+# What the world has no own of.
+UNKNOWN = {"type": "type1", "block": "none", "switch": "leaf", "token": "ci", "delivery": "1"}
 
 
 @dataclass

@@ -93,15 +93,16 @@ class Rack(Stage):
 @contextmanager
 def rack(
     machines: Sequence[LabNode], *, patience: float = 1.0, policy: str = "", networks: Sequence[LabNetwork] = (),
+    switch: str = "bridge",
 ) -> Iterator[Rack]:
     """A running rack, everything switched off; all of it is gone afterwards. Shows logs if the block fails.
-    `patience`, `policy` and `networks` are those of `Stage`.
+    `patience`, `policy`, `networks` and `switch` are those of `Stage`.
 
     Its folder is a short one: a socket's path has 108 bytes at most.
     """
     with tempfile.TemporaryDirectory(prefix="cod-") as place, pytest.MonkeyPatch.context() as patch:
         patch.setenv("COD_LAB_ROOT", f"{place}/labs")
-        stand = Rack(Path(place) / "s", machines, f"rack-{os.getpid()}", patience, policy, networks)
+        stand = Rack(Path(place) / "s", machines, f"rack-{os.getpid()}", patience, policy, networks, switch)
         try:
             with stand:
                 yield stand

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Column, Integer, and_, func, literal, select, union_all
+from sqlalchemy import Column, Integer, and_, case, func, literal, select, union_all
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -48,6 +48,9 @@ def progress(tx: Tx) -> list[Mapping[str, Any]]:
 
 def counts(tx: Tx) -> list[tuple[str, str, int]]:
     """(what, label, count): nodes by state, bindings by kind, requests by state … in one statement."""
+    p = t.switch_ports.c
+    port_state = case((p.given_up.is_(True), literal("given up")), (p.applied_seq != p.seq, literal("pending")),
+                      (p.seq > 0, literal("applied")), else_=literal("untouched"))
     parts: Iterable[tuple[str, ColumnElement[Any] | Column[Any], Any]] = (
         ("nodes", t.nodes.c.state, None),
         ("bindings", t.bindings.c.kind, t.bindings.c.state.in_(("bound", "offered"))),
@@ -56,6 +59,7 @@ def counts(tx: Tx) -> list[tuple[str, str, int]]:
         ("images", t.images.c.state, None),
         ("conflicts", t.conflicts.c.kind, None),
         ("power_actions", literal("open"), t.power_actions.c.done_at.is_(None)),
+        ("switch_ports", port_state, t.switch_ports.c.mac.is_not(None)),
         ("sessions", literal("open"), None),
     )
     n = t.nodes.c

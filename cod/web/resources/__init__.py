@@ -16,7 +16,6 @@ from cod.web.resources import (
     groups,
     hardware,
     invitations,
-    names,
     nodes,
     notices,
     people,
@@ -32,11 +31,12 @@ from cod.web.resources import (
     volumes,
 )
 from cod.web.resources.jobs import burnins, captures
+from cod.web.resources.network import names, switches
 from cod.web.routes import Route
 
 ROUTES: tuple[Route, ...] = (
-    *nodes.NODES, *captures.CAPTURES, *hardware.TYPES, *hardware.BLOCKS, *software.IMAGES, *uploads.UPLOADS,
-    *software.TEMPLATES, *vclusters.VCLUSTERS, *names.NAMES, *vclusters.REQUESTS, *plan.PLAN, *reclaims.RECLAIMS,
-    *vcms.VCMS, *volumes.VOLUMES, *groups.GROUPS, *shares.SHARES, *notices.NOTICES, *energy.ENERGY, *usage.USAGE,
-    *people.USERS, *people.MEMBERS, *invitations.INVITATIONS, *account.ME, *account.DOORS, *account.SITE,
-    *server.SERVER, *burnins.BURNINS)
+    *nodes.NODES, *captures.CAPTURES, *hardware.TYPES, *hardware.BLOCKS, *switches.SWITCHES, *software.IMAGES,
+    *uploads.UPLOADS, *software.TEMPLATES, *vclusters.VCLUSTERS, *names.NAMES, *vclusters.REQUESTS, *plan.PLAN,
+    *reclaims.RECLAIMS, *vcms.VCMS, *volumes.VOLUMES, *groups.GROUPS, *shares.SHARES, *notices.NOTICES, *energy.ENERGY,
+    *usage.USAGE, *people.USERS, *people.MEMBERS, *invitations.INVITATIONS, *account.ME, *account.DOORS,
+    *account.SITE, *server.SERVER, *burnins.BURNINS)

@@ -6,7 +6,7 @@ from typing import Any
 
 from cod import states
 from cod.flows import views
-from cod.flows.nodes import blocks, consoles, nodes, types
+from cod.flows.nodes import blocks, consoles, nodes, switch_ports, types
 from cod.flows.people.access import RequiredRight, allows
 from cod.model import Page as ListPage
 from cod.model import Right
@@ -50,6 +50,8 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
             "switches": view.node.power_driver != "none" and works,
             "console": console, "whole_console": SHOWN_WHOLE,
             "wishes": nodes.power_wishes(tx, name=view.node.name) if ask.who.admin else [],
+            "ports": switch_ports.of_node(tx, name=view.node.name) if ask.who.admin else [],
+            "port_switches": [switch.name for switch in ask.site.switches] if ask.who.admin else [],
             "drivers": DRIVERS, "accounts": ["", *(account.name for account in ask.site.accounts)]}
 
 
@@ -99,6 +101,10 @@ ACTIONS = (
            _done("{} belongs to the site now.")),
     Action("/nodes/{name}/power", api("POST", "/nodes/{name}/power"), _PAGE, to(_PAGE),
            _done("{} is being switched; what its power turns out to be is shown here.")),
+    Action("/nodes/{name}/port", api("PUT", "/nodes/{name}/port"), _PAGE, to(_PAGE),
+           lambda ask, reply: "The switch port is entered."),
+    Action("/nodes/{name}/port-retry", api("POST", "/nodes/{name}/port/retry"), _PAGE, to(_PAGE),
+           lambda ask, reply: "The switch port is tried again; the outcome is shown here."),
     Action("/nodes/{name}/quarantine", api("POST", "/nodes/{name}/quarantine"), _PAGE, to(_PAGE), body=_aside,
            said=           _done("{} is out of service.")),
     Action("/nodes/{name}/restore", api("POST", "/nodes/{name}/restore"), _PAGE, to(_PAGE), _done("{} is back.")),

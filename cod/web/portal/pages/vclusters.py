@@ -19,7 +19,7 @@ from cod.pool import Tx
 from cod.web.portal import documents, formatting, forms
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, PageCall, api, to
-from cod.web.resources.names import NameReply, NameSet
+from cod.web.resources.network.names import NameReply, NameSet
 from cod.web.resources.nodes import HistoryQuery
 from cod.web.resources.vclusters import Release, Resize, VclusterInFull, VclusterQuery
 from cod.web.routes import ANYBODY, Call, Named, NamedLabel, Names, see

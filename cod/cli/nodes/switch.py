@@ -1,0 +1,178 @@
+"""`cod switch` and `cod port`: the site's switches, and the ports that nodes are plugged into."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from cod.cli.show import as_json, client, said, shown, table, when
+from cod.client import path
+
+CHECK_EVERY = 0.5  # seconds
+CHECK_FOR = 120.0  # longer than a session may last
+
+
+@click.group()
+def switch() -> None:
+    """Switches of the site file: whether they answer, and how many ports wait for their VLAN.
+
+    \b
+    Example:
+      cod switch check leaf-3
+    """
+
+
+def switch_table(values: list[Any]) -> Any:
+    """Return switches for people."""
+    return table(("SWITCH", "DRIVER", "ADDRESS", "PORTS", "PENDING", "GIVEN UP", "ANSWERED", "TROUBLE"), [
+        (v["name"], " ".join(filter(None, (v["driver"], v["platform"]))), v["address"], str(v["ports"]),
+         str(v["pending"]), str(v["given_up"]), when(v["answered_at"]) if v["answered_at"] else "never", v["reason"])
+        for v in values])
+
+
+@switch.command("list")
+@as_json
+@click.pass_context
+def list_(ctx: click.Context, as_json: bool) -> None:
+    """List the switches of the site file.
+
+    \b
+    Example:
+      cod switch list
+    """
+    shown(ctx, client(ctx).get("/switches")["items"], switch_table, as_json)
+
+
+@switch.command()
+@click.argument("name")
+@as_json
+@click.pass_context
+def show(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Show a switch and what it says of itself.
+
+    \b
+    Example:
+      cod switch show leaf-3
+    """
+    shown(ctx, client(ctx).get(path("switches", name)), _in_full, as_json)
+
+
+@switch.command()
+@click.argument("name")
+@as_json
+@click.pass_context
+def check(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Ask a switch whether it answers, and wait for that; exit code 1 when it does not.
+
+    \b
+    Example:
+      cod switch check leaf-3
+    """
+    api = client(ctx)
+    before = api.get(path("switches", name))["tried_at"]
+    value = api.post(path("switches", name, "check"), {})
+    until = time.monotonic() + CHECK_FOR
+    while (value["checking"] or value["tried_at"] == before) and time.monotonic() < until:
+        time.sleep(CHECK_EVERY)
+        value = api.get(path("switches", name))
+    if value["tried_at"] == before:
+        value = value | {"reason": f"no server asked it within {CHECK_FOR:.0f} s: is `cod serve` running?"}
+    shown(ctx, value, _in_full, as_json)
+    ctx.exit(1 if value["reason"] else 0)
+
+
+def _in_full(value: Any) -> Any:
+    return table(("SWITCH", value["name"]), [
+        ("driver", " ".join(filter(None, (value["driver"], value["platform"])))), ("address", value["address"]),
+        ("account", value["account"] or "none"), ("provisioning VLAN", str(value["provisioning_vlan"])),
+        ("ports", f"{value['ports']}, {value['pending']} pending, {value['given_up']} given up"),
+        ("answered", when(value["answered_at"]) if value["answered_at"] else "never"),
+        ("trouble", value["reason"] or "none"), ("says of itself", value["about"])])
+
+
+@click.group()
+def port() -> None:
+    """Switch ports that nodes are on: which VLAN is wanted there, and which one the switch shows.
+
+    \b
+    Example:
+      cod port list --switch leaf-3
+    """
+
+
+def port_table(values: list[Any]) -> Any:
+    """Return switch ports for people."""
+    return table(("SWITCH", "PORT", "NODE", "MAC", "SOURCE", "WANTED", "APPLIED", "STATE", "REASON"), [
+        (v["switch"], v["port"], v["node"] or "", v["mac"] or "", v["source"], _wanted(v),
+         "" if v["applied_vlan"] is None else str(v["applied_vlan"]), v["state"], v["reason"]) for v in values])
+
+
+def _wanted(value: Any) -> str:
+    if value["wanted_vlan"] is not None:
+        return str(value["wanted_vlan"])
+    return "" if value["state"] == "untouched" else "provisioning"
+
+
+@port.command("list")
+@click.option("--switch", help="Ports of this switch alone.")
+@click.option("--node", help="Ports of this node's NICs alone.")
+@as_json
+@click.pass_context
+def list_ports(ctx: click.Context, switch: str | None, node: str | None, as_json: bool) -> None:
+    """List the switch ports that nodes are on.
+
+    \b
+    Example:
+      cod port list --switch leaf-3
+    """
+    shown(ctx, client(ctx).every("/ports", switch=switch, node=node), port_table, as_json)
+
+
+@port.command("set")
+@click.argument("node")
+@click.argument("switch")
+@click.argument("port")
+@click.option("--mac", help="The NIC; without it the one that the node boots from.")
+@as_json
+@click.pass_context
+def set_port(ctx: click.Context, node: str, switch: str, port: str, mac: str | None, as_json: bool) -> None:
+    """Enter which PORT of a SWITCH a NODE is on. The entry stays, whatever LLDP says.
+
+    \b
+    Example:
+      cod port set node7 leaf-3 Ethernet17
+    """
+    body = {"switch": switch, "port": port} | ({"mac": mac} if mac else {})
+    value = client(ctx).call("PUT", path("nodes", node, "port"), body)["items"]
+    shown(ctx, value, port_table, as_json)
+
+
+@port.command()
+@click.argument("node")
+@as_json
+@click.pass_context
+def unset(ctx: click.Context, node: str, as_json: bool) -> None:
+    """Forget which ports a node is on, until its next hardware report tells.
+
+    \b
+    Example:
+      cod port unset node7
+    """
+    client(ctx).delete(path("nodes", node, "port"))
+    said({"node": node, "state": "forgotten"}, f"{node}: its ports are forgotten", as_json)
+
+
+@port.command()
+@click.argument("node")
+@as_json
+@click.pass_context
+def retry(ctx: click.Context, node: str, as_json: bool) -> None:
+    """Try at once to change a node's ports that are pending or were given up; read the others again.
+
+    \b
+    Example:
+      cod port retry node7
+    """
+    shown(ctx, client(ctx).post(path("nodes", node, "port", "retry"), {})["items"], port_table, as_json)

@@ -1,0 +1,45 @@
+"""Asking devices of the site: in Twisted's reactor, which runs in a thread of its own from the first check that asks.
+
+A reactor cannot be started a second time, and several checks ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from functools import cache
+from threading import Thread
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred, DeferredList, DeferredSemaphore
+from twisted.internet.threads import blockingCallFromThread
+
+AT_ONCE = 16
+PATIENCE = 20.0  # seconds for one answer
+
+T = TypeVar("T")
+
+
+def answers(questions: Sequence[Callable[[Any], Coroutine[Any, Any, T]]]) -> list[T | Exception]:
+    """Ask all questions, at most `AT_ONCE` at a time; the answer of each, or why there is none. Each question gets the
+    reactor."""
+    reactor = _running()
+    turns = DeferredSemaphore(AT_ONCE)
+
+    def one(question: Callable[[Any], Coroutine[Any, Any, T]]) -> Deferred[T]:
+        return Deferred.fromCoroutine(question(reactor)).addTimeout(PATIENCE, reactor)
+
+    def all_of_them() -> Deferred[Any]:
+        return DeferredList([turns.run(one, question) for question in questions], consumeErrors=True)
+
+    results: Any = blockingCallFromThread(reactor, all_of_them)
+    return [value if good else value.value for good, value in results]
+
+
+@cache
+def _running() -> Any:
+    from twisted.internet import reactor as the_reactor
+
+    reactor: Any = the_reactor
+    if not reactor.running:
+        Thread(target=reactor.run, kwargs={"installSignalHandlers": False}, name="asking", daemon=True).start()
+    return reactor

@@ -1,0 +1,44 @@
+"""Switches: each is asked once, with the account that the server would use, what it says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache, partial
+from typing import Any
+
+from twisted.internet.defer import TimeoutError
+
+from cod.doctor.asking import PATIENCE, answers
+from cod.doctor.finding import BAD, GOOD, Context, Finding
+from cod.model import Site, Switch
+from cod.power.accounts import sign_in
+from cod.power.driver import PowerError
+from cod.switches.driver import SwitchError, SwitchTarget
+from cod.switches.drivers import drivers
+
+REMEDIES = {"ovs": "does ovsdb-server listen there (ovs-vsctl get-manager), and may this user open the socket?",
+            "snmp": "is the switch on the network (ping), and SNMP enabled in it for this server?",
+            "netmiko": "is the switch on the network (ping), and SSH enabled in it for this server?"}
+
+
+def findings(context: Context) -> Iterator[Finding]:
+    """Yield a finding for each switch of the site file."""
+    known = cache(drivers)
+
+    async def ask(site: Site, switch: Switch, reactor: Any) -> str:
+        session = await known(reactor)[switch.driver].open(SwitchTarget(switch, sign_in(site, switch.account)))
+        await session.close()
+        return session.about
+
+    switches = context.site.switches
+    for switch, answer in zip(switches, answers([partial(ask, context.site, each) for each in switches]), strict=True):
+        where = f"{switch.name}: {switch.driver} at {switch.address}"
+        if isinstance(answer, str):
+            yield Finding("switches", GOOD, f"{where}: {answer or 'answered'}")
+        else:
+            why = (answer.sentence if isinstance(answer, SwitchError | PowerError) else
+                   f"no answer within {PATIENCE:.0f} s" if isinstance(answer, TimeoutError) else
+                   f"{type(answer).__name__}: {answer}")
+            lasting = isinstance(answer, SwitchError | PowerError) and answer.lasting
+            yield Finding("switches", BAD, f"{where}: {why}", "correct [[account]] or [[switch]] of the site file"
+                          if lasting else REMEDIES[switch.driver])

@@ -1,0 +1,101 @@
+"""What an administrator sees and does of switches and their ports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cod.core import switch_ports
+from cod.model import Refused, Result, Site, SwitchPort, SwitchPortView, SwitchView
+from cod.policy.nodes import switch_ports as policy
+from cod.store.engine import Tx
+from cod.store.nodes import nodes
+from cod.store.nodes import switch_ports as store
+from cod.store.nodes import switches as sessions
+
+LONGEST = 200  # characters of a port's name
+
+
+def switches(tx: Tx, *, site: Site) -> list[SwitchView]:
+    """Return the site's switches, in the site file's order."""
+    known = {row.name: row for row in sessions.every(tx)}
+    counts = store.counts(tx)
+    return [SwitchView(each, known.get(each.name), **counts.get(each.name, {})) for each in site.switches]
+
+
+def switch(tx: Tx, *, name: str, site: Site) -> SwitchView:
+    """Return the switch. Raises `Refused` where the site file has none of that name."""
+    found = next((each for each in switches(tx, site=site) if each.switch.name == name), None)
+    if found is None:
+        raise Refused("not_found", f"there is no switch {name!r} in the site file", "name")
+    return found
+
+
+def check(tx: Tx, *, name: str, site: Site) -> Result[SwitchView]:
+    """Want a session with the switch at once; its outcome appears in what `switch` returns."""
+    switch(tx, name=name, site=site)
+    sessions.keep(tx, [each.name for each in site.switches])
+    sessions.want_check(tx, name)
+    return Result(switch(tx, name=name, site=site), (switch_ports.WAKE,))
+
+
+def ports(tx: Tx, *, switch: str | None = None, node: str | None = None) -> list[SwitchPortView]:
+    """Return the ports that are known, by switch and port: all, those of a switch, or those of a node's NICs."""
+    return store.listed(tx, switch, node)
+
+
+def of_node(tx: Tx, *, name: str) -> list[SwitchPortView]:
+    """Return the ports of a node's NICs. Raises `Refused`."""
+    return store.listed(tx, node=nodes.named(tx, name).name)
+
+
+def enter(
+    tx: Tx, *, name: str, switch: str, port: str, mac: str | None, site: Site, now: float
+) -> Result[Sequence[SwitchPortView]]:
+    """Enter by hand which port a node's NIC is on; `mac` None: the NIC that the node boots from. It stays, whatever
+    LLDP says."""
+    node = nodes.named(tx, name, lock=True)
+    if policy.named(site.switches, switch) is None:
+        raise Refused("invalid", f"there is no switch {switch!r} in the site file", "switch")
+    nic = (mac or node.boot_mac).lower()
+    owner = nodes.by_mac(tx, nic)
+    if owner is None or owner.id != node.id:
+        raise Refused("invalid", f"node {name} has no NIC {nic}", "mac")
+    there = store.at(tx, switch, port)
+    if there is not None and there.wanted_vlan is not None and there.mac not in (None, nic):
+        raise Refused("conflict", f"port {port} of switch {switch} holds {there.mac} in VLAN {there.wanted_vlan}: "
+                      "release that node first", "port")
+    switch_ports.connect(tx, node, nic, switch, port, source="manual", now=now)
+    return Result(store.listed(tx, node=name), (switch_ports.WAKE,))
+
+
+def forget(tx: Tx, *, name: str) -> Result[None]:
+    """Forget which ports a node's NICs are on, until LLDP says so again. Refused while the node is in an isolated
+    network."""
+    node = nodes.named(tx, name, lock=True)
+    found = store.of_node(tx, node.id)
+    for port in found:
+        _settled(port)
+    for port in found:
+        store.delete_port(tx, port.id)
+    return Result(None)
+
+
+def retry(tx: Tx, *, name: str, now: float) -> Result[Sequence[SwitchPortView]]:
+    """Have the ports of a node's NICs changed again, or read again, at once."""
+    node = nodes.named(tx, name, lock=True)
+    found = store.of_node(tx, node.id)
+    if not found:
+        raise Refused("conflict", f"no switch port of node {name} is known: enter it, or let the node boot from the "
+                      "network beside a switch that sends LLDP", "name")
+    for port in found:
+        if port.pending:
+            store.wish(tx, port, port.wanted_vlan, now)
+        elif port.seq:
+            store.change(tx, port, next_at=now)
+    return Result(store.listed(tx, node=name), (switch_ports.WAKE,))
+
+
+def _settled(port: SwitchPort) -> None:
+    if port.wanted_vlan is not None or port.pending:
+        raise Refused("conflict", f"port {port.port} of switch {port.switch} is not in the provisioning VLAN yet: "
+                      "release the node first", "name")

@@ -1,0 +1,1 @@
+"""What concerns the network: names of nodes, switches and their ports."""
