@@ -11,7 +11,7 @@ from typing import Any
 
 from cod import notice_texts
 from cod.core import notices
-from cod.model import AskedVolume, FileServer, Group, Refused, Site, Vcluster, Volume
+from cod.model import AskedVolume, FileServer, Group, Refused, Site, Vcluster, Volume, VolumeMount
 from cod.policy import volumes as policy
 from cod.store import volumes
 from cod.store.engine import Tx
@@ -118,7 +118,13 @@ def addresses_changed(tx: Tx, vcluster_id: int, now: float) -> None:
             changed(tx, volume, now)
 
 
-def members_changed(tx: Tx, group_id: int, now: float) -> None:
-    """Have the directories of members made in the group's home volume."""
-    for volume in volumes.homes(tx, group_id):
-        changed(tx, volume, now)
+def mounts(tx: Tx, vcluster_id: int, site: Site) -> list[VolumeMount]:
+    """Return what the vcluster's nodes can mount now, by mount point."""
+    addresses = {one.name: one.address for one in site.fileservers}
+    return [policy.mount(volume, attachment, addresses[volume.fileserver])
+            for volume, attachment in volumes.exported(tx, vcluster_id) if volume.fileserver in addresses]
+
+
+def automounts(tx: Tx, vcluster_id: int, site: Site) -> dict[str, dict[str, str]]:
+    """Return the automounter's maps of a vcluster's nodes: by map, what belongs at each key."""
+    return policy.automounts(mounts(tx, vcluster_id, site))

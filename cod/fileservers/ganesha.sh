@@ -37,6 +37,20 @@ is_shown() {
     printf '%s\n' "$1" | grep -Eq "^ *uint16 $2\$"
 }
 
+# NFS-Ganesha knows file systems by their mounts: a Btrfs subvolume needs one of its own. After a restart of the host
+# COD finds the export missing, and comes here again.
+open_path() {
+    if [ "$(system)" = btrfs ] && ! mountpoint -q "$path"; then
+        run mount --bind "$path" "$path"
+    fi
+}
+
+close_path() {
+    if [ -d "$path" ] && [ "$(system)" = btrfs ] && mountpoint -q "$path"; then
+        run umount "$path"
+    fi
+}
+
 index() {
     fragments | sort | sed 's/.*/%include "&"/' | put "$exports/cod.conf"
 }
@@ -57,12 +71,14 @@ export_volume() {
         return
     fi
     shown=$(exported) || fail "$shown"
+    open_path
     case $squash in root) ids=Root_Squash ;; all) ids=All_Squash ;; *) ids=No_Root_Squash ;; esac
     {
         printf '# cod sequence %s\n' "$sequence"
         printf 'EXPORT {\n  Export_Id = %s;\n  Path = "%s";\n  Pseudo = "%s";\n' "$number" "$path" "$path"
         printf '  Protocols = 4;\n  Transports = TCP;\n  SecType = sys;\n  Access_Type = None;\n'
-        printf '  Squash = %s;\n  FSAL { Name = VFS; }\n' "$ids"
+        printf '  Squash = %s;\n  Anonymous_Uid = 65534;\n  Anonymous_Gid = 65534;\n' "$ids"
+        printf '  FSAL { Name = VFS; }\n'
         printf '%s\n' "$clients" | while read -r network mode; do
             access=RW
             [ "$mode" = rw ] || access=RO

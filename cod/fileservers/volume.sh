@@ -106,6 +106,7 @@ make_homes() {
             run rm -rf "$path/.new-$name"
             run mkdir -m 0700 "$path/.new-$name"
             [ ! -d /etc/skel ] || run cp -a /etc/skel/. "$path/.new-$name"
+            run chmod 0700 "$path/.new-$name"
             run chown -hR "$uid:$group" "$path/.new-$name"
             run mv -T "$path/.new-$name" "$home"
         fi
@@ -161,6 +162,7 @@ keep_snapshots() {
 }
 
 erase_volume() {
+    close_path
     case $(system) in
     btrfs)
         for kept in "$root/.snapshots/$id"/*; do

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable
 from ipaddress import IPv4Address, summarize_address_range
 
-from cod.model import AddressRange, ExportClient, Refused, Volume
+from cod.model import AddressRange, Attachment, ExportClient, Refused, Volume, VolumeMount
 
 SMALLEST = 2**20  # bytes
 FIRST_PAUSE = 2.0  # seconds after the first failure, twice as long after each further one
 LONGEST_PAUSE = 300.0  # an export has to come down, however long its file server is away: nothing is given up for good
 TELL = 5  # failures after which people are told: about a minute
+MASTER, DIRECT = "auto.master", "auto.direct"  # names of the automounter's maps
 _MOUNT = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9._-]{0,62}){1,4}")
 _SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "net", "proc", "root", "run", "sbin", "sys", "tmp",
            "usr", "var")
@@ -55,6 +56,30 @@ def clients(blocks: Iterable[tuple[AddressRange, bool]]) -> tuple[ExportClient, 
     """Return the networks that cover exactly the addresses of `blocks`: (block, whether for reading only)."""
     return tuple(ExportClient(str(network), read_only) for block, read_only in blocks
                  for network in summarize_address_range(IPv4Address(block.first), IPv4Address(block.last)))
+
+
+def mount(volume: Volume, attachment: Attachment, address: str) -> VolumeMount:
+    """Return how nodes mount the volume. Programs on it do not gain rights: it is shared with other nodes' users."""
+    options = f"fstype=nfs4,{'ro' if attachment.read_only else 'rw'},hard,nosuid,nodev"
+    return VolumeMount(volume.name, volume.kind, attachment.mount, address, volume.path, options)
+
+
+def automounts(mounts: Iterable[VolumeMount]) -> dict[str, dict[str, str]]:
+    """Return the automounter's maps for those mounts, in the format of autofs(5): by map, what belongs at each key.
+
+    Data is in a direct map; a home volume is an indirect one of its own, whose only key `*` stands for any user.
+    """
+    master: dict[str, str] = {}
+    maps = {MASTER: master}
+    for one in mounts:
+        if one.kind == "home":
+            name = "auto" + one.mount.replace("/", ".")
+            master[one.mount] = name
+            maps[name] = {"*": f"-{one.options} {one.source}/&"}
+        else:
+            master["/-"] = DIRECT
+            maps.setdefault(DIRECT, {})[one.mount] = f"-{one.options} {one.source}"
+    return maps
 
 
 def directory(root: str, volume_id: int, name: str) -> str:

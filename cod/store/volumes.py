@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, delete, func, insert, or_, select, update
 
-from cod.model import AddressBlock, Attachment, Refused, Snapshot, Volume
+from cod.model import AddressBlock, Attachment, HomeDirectory, Refused, Role, Snapshot, Volume
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id
 from cod.store.people.access import theirs
@@ -143,6 +143,14 @@ def clients(tx: Tx, volume_id: int) -> list[tuple[AddressBlock, bool]]:
              .join(t.vcluster_blocks, b.vcluster_id == _a.vcluster_id)
              .where(_a.volume_id == volume_id, _a.leaving.is_(False)).order_by(b.first_address))
     return [(AddressBlock(*row[:-1]), row[-1]) for row in tx.execute(query)]
+
+
+def members(tx: Tx, group_id: int) -> list[HomeDirectory]:
+    """Return the directories that a group's home volume has: of its owners and members, by name."""
+    u, p = t.users.c, t.group_permissions.c
+    query = (select(u.name, u.uid, u.uid).join(t.group_permissions, p.user_id == u.id)
+             .where(p.group_id == group_id, p.role.in_([Role.OWNER, Role.MEMBER]), u.uid.is_not(None)).order_by(u.name))
+    return [HomeDirectory(*row) for row in tx.execute(query)]
 
 
 def forget_left(tx: Tx, volume_id: int, sequence: int) -> int:

@@ -17,6 +17,7 @@ from cod.policy import volumes as policy
 from cod.store import claims
 from cod.store import volumes as store
 from cod.store.engine import Tx
+from cod.store.people import groups
 
 LINGERS = 5.0  # seconds that a command of a server that died may still take
 
@@ -49,7 +50,9 @@ def wanted(tx: Tx, volume: Volume, now: float) -> WantedVolume:
         may_make=volume.made_at is None, source=volume.source if volume.made_at is None else "",
         clients=() if erase else policy.clients(store.clients(tx, volume.id)),
         snapshots=tuple(one.name for one in snapshots if not one.leaving),
-        dropped=tuple(one.name for one in snapshots if one.leaving), kind=volume.kind, erase=erase)
+        dropped=tuple(one.name for one in snapshots if one.leaving), kind=volume.kind, erase=erase,
+        gid=groups.get(tx, volume.group_id).gid,
+        homes=tuple(store.members(tx, volume.group_id)) if volume.kind == "home" else ())
 
 
 def succeeded(tx: Tx, task: VolumeTask, enforced: str, now: float) -> Result[bool]:

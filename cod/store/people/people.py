@@ -135,7 +135,11 @@ def owners(tx: Tx, group_id: int) -> int:
 
 
 def set_role(tx: Tx, group_id: int, user_id: int, role: Role | None) -> None:
-    """Make the user `role` in the group; None: take the user out."""
+    """Make the user `role` in the group; None: take the user out. The group's home volume gets a directory for each
+    member: its file server is asked anew."""
+    v = t.volumes.c
+    tx.execute(update(t.volumes).where(v.group_id == group_id, v.kind == "home").values(
+        sequence=v.sequence + 1, next_at=0.0, attempts=0, claimed_by=None, claim_expires=None))
     tx.execute(delete(t.group_permissions).where(_p.group_id == group_id, _p.user_id == user_id))
     if role is not None:
         tx.execute(insert(t.group_permissions).values(group_id=group_id, user_id=user_id, role=role.value))
