@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from pydantic import Field, model_validator
 
+from cod.model import Refused
+from cod.policy import volumes
 from cod.site.accounts import AccountsTable
 from cod.site.isolation import IsolationTable
 from cod.site.signin import LdapTable, OidcTable, SignInTable
@@ -82,6 +84,7 @@ def _problems(file: SiteFile) -> Iterator[str]:
         yield "subnet: at least one [[subnet]] is needed"
     yield from _account_problems(file)
     yield from _isolation_problems(file)
+    yield from _home_problems(file)
     names = [server.name for server in file.fileserver]
     yield from (f"fileserver.{n}.name: {name!r} is used twice" for n, name in enumerate(names) if name in names[:n])
     for n, subnet in enumerate(file.subnet):
@@ -106,6 +109,19 @@ def _isolation_problems(file: SiteFile) -> Iterator[str]:
             yield f"isolation.networks: {rules.networks} overlaps {subnet.network} of subnet {subnet.name!r}"
         if re.fullmatch(r"vlan-\d+", subnet.name):
             yield f"subnet.{n}.name: {subnet.name!r} is how isolated vclusters' subnets are called; choose another"
+
+
+def _home_problems(file: SiteFile) -> Iterator[str]:
+    if not file.fileserver or not file.volumes.homes:
+        return
+    where, _, name = file.accounts.home.rpartition("/")
+    try:
+        volumes.check_mount(where)
+    except Refused:
+        name = ""
+    if name != "{name}":
+        yield ("accounts.home: should be a directory below one that can be mounted, such as /home/{name}; or set "
+               "volumes.homes = false")
 
 
 def _account_problems(file: SiteFile) -> Iterator[str]:

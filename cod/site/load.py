@@ -210,7 +210,7 @@ def _site(file: SiteFile) -> model.Site:
         accounts=tuple(model.Account(each.name, each.user, str(each.password_file)) for each in file.account),
         fileservers=tuple(_fileserver(each) for each in file.fileserver),
         volumes=model.VolumeRules(file.volumes.quota, file.volumes.grace * 86400.0, file.volumes.homes,
-                                  file.volumes.home_size, file.volumes.home_mount),
+                                  file.volumes.home_size, file.accounts.home.removesuffix("/{name}")),
         **file.boot.model_dump(),
     )
 

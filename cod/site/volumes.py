@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from cod.model import Refused
 from cod.policy import volumes as policy
 from cod.site.values import LABEL, AbsolutePath, HostName, NotNegative, Table
 
@@ -31,23 +30,12 @@ class VolumesTable(Table):
     grace: NotNegative = Field(7.0, description="days for which a deleted volume is kept, so that its owners can "
                                "restore it")
     homes: bool = Field(True, description="vclusters mount home directories from their group's home volume, unless "
-                        "they are requested without")
+                        "they are requested without; home in [accounts] ends in /{name} then")
     home_size: int = Field(50 * 2**30, ge=policy.SMALLEST, description="bytes of a group's home volume")
-    home_mount: str = Field("/home", description="where nodes have home directories")
-
-    @field_validator("home_mount")
-    @classmethod
-    def _mountable(cls, mount: str) -> str:
-        try:
-            policy.check_mount(mount)
-        except Refused as refused:
-            raise ValueError(refused.sentence) from None
-        return mount
 
 
 class FileServerTable(Table):
-    """A file server for volumes; new ones are made on the first (docs/volumes.md). Repeat for more. Re-read on SIGHUP.
-    """
+    """A file server; new volumes are made on the first (docs/volumes.md). Repeat for more. Re-read on SIGHUP."""
 
     name: str = Field(pattern=LABEL, description="its name, a DNS label; volumes remember it")
     driver: Literal["ganesha", "kernel"] = Field(description="ganesha (NFS-Ganesha, by D-Bus) or kernel (the kernel's "

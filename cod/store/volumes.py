@@ -1,7 +1,7 @@
 """Volumes, the vclusters that mount them, and their snapshots.
 
-A claim of a change is the pair (`claimed_by`, `attempts`), as that of a power wish: a server that comes back after its
-claim was taken over cannot write over what the other did.
+A claim of a change is the triple (`claimed_by`, `attempts`, `sequence`): a server that comes back after its claim was
+taken over, or after the volume was changed again, cannot write over what was done since.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, delete, func, insert, or_, select, update
 
-from cod.model import AddressBlock, Attachment, HomeDirectory, Refused, Role, Snapshot, Volume
+from cod.model import AddressBlock, Attachment, Refused, Snapshot, Volume, VolumeTask
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id
 from cod.store.people.access import theirs
@@ -60,9 +60,11 @@ def homes(tx: Tx, group_id: int) -> list[Volume]:
     return _volumes(tx, select(*_COLUMNS).where(_v.group_id == group_id, _v.kind == "home", _v.deleted_at.is_(None)))
 
 
-def taken(tx: Tx, group_id: int) -> tuple[int, int | None]:
-    """(bytes of a group's volumes, the group's own quota of them or None); the group's row is locked."""
-    own = tx.scalar(select(t.groups.c.volume_quota).where(t.groups.c.id == group_id).with_for_update())
+def taken(tx: Tx, group_id: int, *, lock: bool = True) -> tuple[int, int | None]:
+    """(bytes of a group's volumes, the group's own quota of them or None). `lock`: the group's row is locked, so that
+    of two who ask for room the second sees what the first got."""
+    query = select(t.groups.c.volume_quota).where(t.groups.c.id == group_id)
+    own = tx.scalar(query.with_for_update() if lock else query)
     return int(tx.scalar(select(func.sum(_v.size)).where(_v.group_id == group_id)) or 0), own
 
 
@@ -145,14 +147,6 @@ def clients(tx: Tx, volume_id: int) -> list[tuple[AddressBlock, bool]]:
     return [(AddressBlock(*row[:-1]), row[-1]) for row in tx.execute(query)]
 
 
-def members(tx: Tx, group_id: int) -> list[HomeDirectory]:
-    """Return the directories that a group's home volume has: of its owners and members, by name."""
-    u, p = t.users.c, t.group_permissions.c
-    query = (select(u.name, u.uid, u.uid).join(t.group_permissions, p.user_id == u.id)
-             .where(p.group_id == group_id, p.role.in_([Role.OWNER, Role.MEMBER]), u.uid.is_not(None)).order_by(u.name))
-    return [HomeDirectory(*row) for row in tx.execute(query)]
-
-
 def forget_left(tx: Tx, volume_id: int, sequence: int) -> int:
     """Delete attachments whose export has been withdrawn by the change `sequence`; return how many."""
     left = (_a.volume_id == volume_id, _a.leaving.is_(True), _a.sequence <= sequence)
@@ -220,11 +214,14 @@ def shorten(tx: Tx, server: str, until: float) -> None:
     tx.execute(update(t.volumes).where(_v.claimed_by == server, _v.claim_expires > until).values(claim_expires=until))
 
 
-def holds(tx: Tx, volume_id: int, server: str, attempts: int) -> Volume | None:
-    """Return the volume, locked, if that claim on it is still valid."""
-    volume = get(tx, volume_id, lock=True)
-    valid = volume is not None and volume.claimed_by == server and volume.attempts == attempts
-    return volume if valid else None
+def holds(tx: Tx, task: VolumeTask) -> Volume | None:
+    """Return the task's volume, locked, if the claim is still valid: no other attempt has begun, and nothing else is
+    wanted by now."""
+    volume = get(tx, task.volume_id, lock=True)
+    if volume is None:
+        return None
+    claim = (volume.claimed_by, volume.attempts, volume.sequence)
+    return volume if claim == (task.server, task.attempts, task.sequence) else None
 
 
 def of_server(tx: Tx, fileserver: str) -> Mapping[int, Volume]:

@@ -92,7 +92,7 @@ class World:
     askers: dict[str, Asker] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=lambda: {
         **dict.fromkeys(("group", "vcluster", "node", "image", "template", "user", "block", "type", "volume",
-                         "label"), "none"),
+                         "snapshot", "label"), "none"),
         **dict.fromkeys(("request", "reclaim", "notice", "invitation", "key", "session", "delivery"), "999999"),
         "upload": "0" * 32, "token": "none"})
 

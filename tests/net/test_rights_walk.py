@@ -57,6 +57,12 @@ LEAST = {
     "GET /plan": ADMIN, "GET /requests/{id}/explain": VIEWER, "POST /match": VIEWER, "GET /reclaims": ANY,
     "GET /reclaims/{id}": VIEWER, "POST /reclaims/{id}/answer": MEMBER, "GET /vcms": ANY,
     "GET /vclusters/{name}/vcm": VIEWER, "POST /vclusters/{name}/vcm": OWNER, "DELETE /vclusters/{name}/vcm": OWNER,
+    # volumes
+    "GET /volumes": ANY, "GET /volumes/{name}": VIEWER, "POST /volumes": MEMBER, "PATCH /volumes/{name}": OWNER,
+    "POST /volumes/{name}/attach": MEMBER, "POST /volumes/{name}/detach": MEMBER,
+    "POST /volumes/{name}/snapshots": MEMBER, "DELETE /volumes/{name}/snapshots/{id}": OWNER,
+    "DELETE /volumes/{name}": OWNER, "POST /volumes/{name}/restore": OWNER, "POST /volumes/{name}/remake": OWNER,
+    "POST /volumes/{name}/forget": ADMIN, "GET /fileservers": ADMIN,
     # groups
     "GET /groups": ANY, "GET /groups/{name}": VIEWER, "POST /groups": ADMIN, "PATCH /groups/{name}": OWNER,
     "DELETE /groups/{name}": ADMIN, "GET /groups/{name}/webhook-secret": OWNER,

@@ -11,7 +11,9 @@ from sqlalchemy import select
 
 from cod.core import address_blocks
 from cod.core import leases as core_leases
+from cod.core import volumes as core
 from cod.flows.people import groups as group_flows
+from cod.flows.people import people
 from cod.flows.scheduler import vclusters as vcluster_flows
 from cod.flows.volumes import exports
 from cod.flows.volumes import volumes as flows
@@ -209,6 +211,10 @@ def test_a_change_in_the_meantime_is_carried_out_next(tx: Tx, site: Site) -> Non
     (first,) = claim(tx, site, 2.0)
     flows.resize(tx, name="site/data", size=20 * GIB, site=site, now=3.0)
     assert exports.succeeded(tx, first, "btrfs", 4.0).value is False, "its claim is over: the volume has changed"
+    (late,) = claim(tx, site, 4.5)
+    assert exports.succeeded(tx, first, "btrfs", 4.6).value is False, "though the same server has the next claim"
+    assert exports.succeeded(tx, late, "btrfs", 4.7).value
+    flows.resize(tx, name="site/data", size=20 * GIB, site=site, now=4.8)
     (second,) = settle(tx, site, 5.0)
     assert (second.wanted.size, second.sequence > first.sequence, state(tx)) == (20 * GIB, True, "ready")
 
@@ -349,3 +355,40 @@ def test_a_vcluster_keeps_its_blocks_while_a_volume_is_exported_to_them(tx: Tx, 
     settle(tx, site, 6.0)
     address_blocks.trim(tx, web.id)
     assert len(blocks.of(tx, web.id)) == 1
+
+
+def test_what_is_exported_is_in_the_automounters_maps(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    site = replace(site, volumes=VolumeRules())
+    for name in ("data", "more"):
+        create(tx, site, name)
+    web = cluster(tx, site, mounts=[AskedVolume("data", read_only=True), AskedVolume("more", "/srv/more")])
+    assert core.automounts(tx, web.id, site) == {"auto.master": {}}
+    settle(tx, site, 2.0)
+    paths = {view.volume.name: view.volume.path for view in flows.every(tx, now=3.0)}
+    options = "hard,nosuid,nodev"
+    assert core.automounts(tx, web.id, site) == {
+        "auto.master": {"/-": "auto.direct", "/home": "auto.home"},
+        "auto.home": {"*": f"-fstype=nfs4,rw,{options} 10.77.0.5:{paths['site/home']}/&"},
+        "auto.direct": {"/data": f"-fstype=nfs4,ro,{options} 10.77.0.5:{paths['site/data']}",
+                        "/srv/more": f"-fstype=nfs4,rw,{options} 10.77.0.5:{paths['site/more']}"}}
+    flows.detach(tx, name="site/data", vcluster="web", now=4.0)
+    assert "/data" not in core.automounts(tx, web.id, site)["auto.direct"], "nodes forget it before its export ends"
+
+
+def test_members_have_home_directories_with_their_own_numbers(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    site = replace(site, volumes=VolumeRules())
+    group_flows.create(tx, "physics", now=1.0)
+    for name, role in (("ann", "owner"), ("bob", "member"), ("eve", "viewer")):
+        people.create(tx, name, now=1.0)
+        people.set_role(tx, group="physics", user=name, role=role)
+    vcluster_flows.create(tx, name="web", size=1, template="debian", group="physics", site=site, now=1.0)
+    (task,) = settle(tx, site, 2.0)
+    uids = {name: tx.scalar(select(t.users.c.uid).where(t.users.c.name == name)) for name in ("ann", "bob")}
+    assert [(one.name, one.uid) for one in task.wanted.homes] == sorted(uids.items())
+    assert claim(tx, site, 3.0) == []
+    people.create(tx, "joe", now=3.0)
+    people.set_role(tx, group="physics", user="joe", role="member")
+    (task,) = settle(tx, site, 4.0)
+    assert [one.name for one in task.wanted.homes] == ["ann", "bob", "joe"]

@@ -153,9 +153,9 @@ class NfsStand:
         """Run one of libnfs's programs as a host: 'a', of a vcluster, or 'b', a stranger."""
         return ran("ip", "netns", "exec", f"{self.name}{host}", program, *words, check=False)
 
-    def sees(self, host: str, path: str) -> bool:
-        """Return whether the host can list the directory by NFSv4."""
-        return self.nfs(host, "nfs-ls", url(path)).returncode == 0
+    def sees(self, host: str, path: str, gid: int = 20001) -> bool:
+        """Return whether the host can list the directory by NFSv4, as some user with that gid."""
+        return self.nfs(host, "nfs-ls", f"{url(path)}&uid=20001&gid={gid}").returncode == 0
 
 
 def url(path: str) -> str:

@@ -22,6 +22,7 @@ from cod.flows.scheduler import vclusters as vcluster_flows
 from cod.flows.volumes import volumes as flows
 from cod.model import ExportClient, FileServer, HomeDirectory, Site, SiteRef, VolumeRules, VolumeView, WantedVolume
 from cod.pool import Pool, in_transaction
+from cod.store.people import groups
 from cod.store.scheduler import address_blocks, vclusters
 from tests.store.manager_world import furnish, run_pass
 from tests.system.nfs_stand import NfsStand, url
@@ -215,6 +216,7 @@ class Whole:
     def __init__(self, engine: Engine, site: Site) -> None:
         self.engine, self.site = engine, site
         self.run(furnish, 0)
+        self.gid = self.run(groups.named, "site").gid
 
     def run(self, flow: Callable[..., Any], *args: Any, **words: Any) -> Any:
         return in_transaction(self.engine, flow, *args, **words)
@@ -258,10 +260,10 @@ def whole(
 def test_a_volume_from_its_creation_to_its_end(whole: Whole, stand: NfsStand) -> None:
     whole.attach()
     path = whole.wait("ready").volume.path
-    assert (stand.sees("a", path), stand.sees("b", path)) == (True, False)
+    assert (stand.sees("a", path, whole.gid), stand.sees("b", path, whole.gid)) == (True, False)
     whole.run(flows.detach, name="site/data", vcluster="web", now=time.time())
     until(lambda: not whole.show().attachments, seconds=20)
-    assert not stand.sees("a", path)
+    assert not stand.sees("a", path, whole.gid)
     whole.run(flows.delete, name="site/data", actor="user:ann", site=whole.site, now=time.time())
     until(lambda: not whole.run(flows.every, now=time.time()), seconds=20)
     assert stand.runs("test", "-e", path).returncode != 0
@@ -275,10 +277,10 @@ def test_a_block_is_not_given_on_while_the_file_server_is_away(whole: Whole, sta
     assert "does not answer" in whole.wait("trouble").volume.reason
     whole.run(run_pass, whole.site, time.time())
     assert whole.run(address_blocks.of, web) != []
-    assert stand.sees("a", path), "the export is still there, and so its addresses have to be"
+    assert stand.sees("a", path, whole.gid), "the export is still there, and so its addresses have to be"
     stand.start_sshd()
     until(lambda: not whole.show().attachments, seconds=60)
-    assert not stand.sees("a", path)
+    assert not stand.sees("a", path, whole.gid)
     whole.run(run_pass, whole.site, time.time())
     assert (whole.run(vclusters.get, web).state, whole.run(address_blocks.of, web)) == ("ended", [])
 
@@ -289,8 +291,8 @@ def test_a_server_that_was_rebuilt_gets_its_exports_again_and_lost_data_is_said(
     stand.stop("ganesha")
     stand.runs("sh", "-c", "rm -f /etc/ganesha/cod.d/*; touch /etc/ganesha/cod.d/cod.conf", check=True)
     stand.start_ganesha()
-    assert not stand.sees("a", path)
-    until(lambda: stand.sees("a", path), "the export is not made anew", 40)
+    assert not stand.sees("a", path, whole.gid)
+    until(lambda: stand.sees("a", path, whole.gid), "the export is not made anew", 40)
     stand.stop("ganesha")
     stand.runs("sh", "-c", f"rm -f /etc/ganesha/cod.d/*; touch /etc/ganesha/cod.d/cod.conf; umount {path};"
                            f"btrfs subvolume delete {path}", check=True)
@@ -299,7 +301,7 @@ def test_a_server_that_was_rebuilt_gets_its_exports_again_and_lost_data_is_said(
     assert stand.runs("test", "-e", path).returncode != 0, "no empty directory takes the place of the data"
     whole.run(flows.remake, name="site/data", now=time.time())
     whole.wait("ready")
-    assert stand.sees("a", path)
+    assert stand.sees("a", path, whole.gid)
 
 
 def test_strays_are_withdrawn(whole: Whole, stand: NfsStand, carry_out: Callable[..., Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from cod.core import volumes
 from cod.model import SITE as SITES_OWN
 from cod.model import LdapAnswer, LdapCode, LdapEntry, LdapSearch, NodeTree, Site
 from cod.policy.people import ldap_filter, ldap_tree
@@ -161,16 +162,14 @@ class _Search:
 
     def maps(self, after: int) -> Numbered:
         """Return the maps of the automounter."""
-        return _numbered(ldap_tree.automounts(mounts(self._tx, self._tree, self._site), self._base)[0], after)
+        return _numbered(ldap_tree.automounts(self._automounts(), self._base)[0], after)
 
     def mounts(self, after: int) -> Numbered:
         """Return what is in those maps."""
-        return _numbered(ldap_tree.automounts(mounts(self._tx, self._tree, self._site), self._base)[1], after)
+        return _numbered(ldap_tree.automounts(self._automounts(), self._base)[1], after)
 
-
-def mounts(tx: Tx, tree: NodeTree, site: Site) -> dict[str, dict[str, str]]:
-    """Return what the vcluster's nodes mount: by map, what belongs at each key. No vcluster has volumes yet."""
-    return {}
+    def _automounts(self) -> dict[str, dict[str, str]]:
+        return volumes.automounts(self._tx, self._tree.vcluster_id, self._site)
 
 
 _MAKES: dict[Kind, Callable[[_Search, int], Numbered]] = {

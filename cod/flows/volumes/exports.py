@@ -8,17 +8,18 @@ failures.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from cod import notice_texts
 from cod.core import notices
-from cod.model import Effect, Result, Site, Volume, VolumeTask, WantedVolume
+from cod.model import Effect, Group, HomeDirectory, Result, Site, Volume, VolumeTask, WantedVolume
 from cod.policy import volumes as policy
 from cod.store import claims
 from cod.store import volumes as store
 from cod.store.engine import Tx
-from cod.store.people import groups
+from cod.store.people import groups, ldap_rows
 
+MOST_HOMES = 10_000
 LINGERS = 5.0  # seconds that a command of a server that died may still take
 
 
@@ -35,15 +36,16 @@ def claim(tx: Tx, server: str, room: Mapping[str, int], site: Site, now: float, 
         if left[volume.fileserver] > 0 and (claimed := store.claim(tx, volume, server, now, now + lease)) is not None:
             left[volume.fileserver] -= 1
             tasks.append(VolumeTask(claimed.id, claimed.name, claimed.fileserver, claimed.sequence, server,
-                                    claimed.attempts, wanted(tx, claimed, now)))
+                                    claimed.attempts, wanted(tx, claimed, site, now)))
     for volume in store.orphaned(tx, [one.name for one in site.fileservers]):
         _trouble(tx, volume, f"the site file has no file server {volume.fileserver!r}", now)
     return tasks
 
 
-def wanted(tx: Tx, volume: Volume, now: float) -> WantedVolume:
+def wanted(tx: Tx, volume: Volume, site: Site, now: float) -> WantedVolume:
     """Return all that the file server is to make of the volume."""
     erase = volume.purge_at is not None and volume.purge_at <= now
+    group = groups.get(tx, volume.group_id)
     snapshots = store.snapshots(tx, [volume.id])
     return WantedVolume(
         volume.id, volume.name, volume.export_id, volume.path, volume.size, volume.sequence,
@@ -51,8 +53,14 @@ def wanted(tx: Tx, volume: Volume, now: float) -> WantedVolume:
         clients=() if erase else policy.clients(store.clients(tx, volume.id)),
         snapshots=tuple(one.name for one in snapshots if not one.leaving),
         dropped=tuple(one.name for one in snapshots if one.leaving), kind=volume.kind, erase=erase,
-        gid=groups.get(tx, volume.group_id).gid,
-        homes=tuple(store.members(tx, volume.group_id)) if volume.kind == "home" else ())
+        gid=group.gid, homes=tuple(_homes(tx, group, site)) if volume.kind == "home" else ())
+
+
+def _homes(tx: Tx, group: Group, site: Site) -> Iterator[HomeDirectory]:
+    """Yield the directories of those who have an account on nodes of the group's vclusters."""
+    admins = site.posix.administrators or group.name == groups.SITE
+    for user in ldap_rows.users(tx, group.id, admins, limit=MOST_HOMES):
+        yield HomeDirectory(user.name, user.uid, user.gid)
 
 
 def succeeded(tx: Tx, task: VolumeTask, enforced: str, now: float) -> Result[bool]:
@@ -60,7 +68,7 @@ def succeeded(tx: Tx, task: VolumeTask, enforced: str, now: float) -> Result[boo
 
     enforced  what holds the volume to its size there
     """
-    volume = store.holds(tx, task.volume_id, task.server, task.attempts)
+    volume = store.holds(tx, task)
     if volume is None:
         return Result(False)
     wake = (Effect("wake", "manager"),)  # a vcluster that waited for it can end
@@ -80,7 +88,7 @@ def failed(tx: Tx, task: VolumeTask, error: str, now: float, *, goes_on: bool = 
 
     goes_on  nothing is wrong: there is so much to delete that another attempt has to go on with it
     """
-    volume = store.holds(tx, task.volume_id, task.server, task.attempts)
+    volume = store.holds(tx, task)
     if volume is None:
         return None
     next_at = now + (policy.FIRST_PAUSE if goes_on else policy.retry_after(task.attempts))

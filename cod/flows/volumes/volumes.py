@@ -167,6 +167,12 @@ def forget(tx: Tx, *, name: str, site: Site) -> VolumeView:
     return view
 
 
+def room(tx: Tx, *, group: str, site: Site) -> tuple[int, int | None]:
+    """Return (bytes of a group's volumes, bytes that they may have; None: any number)."""
+    taken, own = volumes.taken(tx, groups.named(tx, group).id, lock=False)
+    return taken, site.volumes.quota if own is None else own
+
+
 def _kept(tx: Tx, name: str) -> Volume:
     volume = volumes.named(tx, name, lock=True)
     if volume.deleted_at is not None:

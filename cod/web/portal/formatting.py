@@ -144,7 +144,7 @@ def said(name: str, value: Any, *, of_image: bool = False) -> str:
             return clock(value).striptags()
         if name in _LENGTHS:
             return duration(value)
-        if name == "image_quota" or (of_image and name in _SIZES):
+        if name in ("image_quota", "volume_quota") or (of_image and name in _SIZES):
             return size(value)
     if isinstance(value, dict):
         return ", ".join(f"{each} {said(each, one, of_image=of_image)}" for each, one in value.items())

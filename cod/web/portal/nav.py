@@ -23,6 +23,7 @@ OWNERS = (
     Entry("/requests", "Requests", "request"),
     Entry("/images", "Images", "image"),
     Entry("/templates", "Templates", "template"),
+    Entry("/volumes", "Volumes", "volume"),
     Entry("/groups", "Groups", "group"),
     Entry("/shares", "Shares", "policy"),
     Entry("/timeline", "Timeline", "timeline"),

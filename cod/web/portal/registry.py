@@ -88,13 +88,14 @@ from cod.web.portal.pages import (
     templates,
     timeline,
     vclusters,
+    volumes,
     wizard,
 )
 
 # Where a path fits two patterns, the first one counts: /vclusters/new comes before /vclusters/{name}.
 _MODULES: tuple[ModuleType, ...] = (
-    overview, wizard, vclusters, requests, images, captures, templates, groups, shares, notices, nodes, hardware,
-    timeline, reserve, policy, people, audit, account, signing)
+    overview, wizard, vclusters, requests, images, captures, templates, volumes, groups, shares, notices, nodes,
+    hardware, timeline, reserve, policy, people, audit, account, signing)
 
 PAGES: tuple[Page, ...] = tuple(page for module in _MODULES for page in module.PAGES)
 ACTIONS: tuple[Action | SessionAction, ...] = tuple(

@@ -99,7 +99,8 @@ def _limited(fields: Fields) -> dict[str, Any]:
     numbers = {name: [fields.one(name)] for name in ("priority", "gid") if name in fields.values}
     return forms.body_of(GroupPatch, Fields(numbers), {}) | {
         "max_lease": _converted(fields, "max_lease", forms.seconds),
-        "image_quota": _converted(fields, "image_quota", amount)}
+        "image_quota": _converted(fields, "image_quota", amount),
+        "volume_quota": _converted(fields, "volume_quota", amount)}
 
 
 def _converted(fields: Fields, name: str, convert: Any) -> Any:

@@ -14,6 +14,7 @@ from cod.flows.nodes import types
 from cod.flows.people import groups
 from cod.flows.people.access import RequiredRight, offered
 from cod.flows.scheduler import vclusters
+from cod.flows.volumes import volumes
 from cod.model import SITE, Group, Refused, Right, Who
 from cod.pool import Tx
 from cod.web.models import REVISION, Query
@@ -25,6 +26,7 @@ from cod.web.resources.plan import MatchAsk
 from cod.web.resources.vclusters import RequestSubmit, VclusterCreate, VclusterInFull
 from cod.web.routes import Call, Named, Names, use
 
+MOST_VOLUMES = 3  # volumes that a new cluster's form has room for; more are attached afterwards
 MOST_KINDS = 5  # kinds of nodes that one form asks for
 NEW, MORE = "/vclusters/new", "/vclusters/{name}/ask"
 
@@ -97,7 +99,10 @@ def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
             ("size", "count"), ("template", "template"), ("xml", "xml"))}
     return _choices(tx, ask) | {
         "groups": own_groups(tx, ask.who), "default_lease": ask.site.policy.default_lease, "was": was,
-        "sizes": _sizes(ask)}
+        "sizes": _sizes(ask), "most_volumes": MOST_VOLUMES,
+        "volumes": [one.volume.name for one in volumes.every(tx, now=ask.now, groups=ask.who.groups)
+                    if one.volume.kind == "data" and one.volume.deleted_at is None
+                    and offered(ask.who, Right.USE, one.volume.group_id)]}
 
 
 def _sizes(ask: Call) -> list[tuple[str, str]]:
@@ -132,7 +137,13 @@ PAGES = (
 
 def _wanted(fields: Fields) -> dict[str, Any]:
     """Return the body of a new virtual cluster."""
-    made = forms.body_of(VclusterCreate, attributes.without(fields), {"lease": forms.seconds})
+    rows = [f"volumes.{place}." for place in range(MOST_VOLUMES)]
+    unused = tuple(row for row in rows if not fields.one(f"{row}volume"))
+    kept = Fields({name: texts for name, texts in fields.values.items() if not name.startswith(unused)})
+    spans = {"lease": forms.seconds} | {f"{row}delete_after": forms.seconds for row in rows}
+    made = forms.body_of(VclusterCreate, attributes.without(kept), spans)
+    if "homes" in fields.all("boxes"):
+        made["homes"] = fields.one("homes") == "true"
     return made | {"attributes": attributes.document(fields)}
 
 
