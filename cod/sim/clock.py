@@ -26,11 +26,14 @@ class Clock:
         """Call it in `delay` seconds."""
         self.at(self.now + delay, call, *args)
 
-    def run(self, until: float) -> None:
-        """Let everything happen that is due up to and including `until`."""
+    def run(self, until: float, finished: Callable[[], bool] | None = None) -> None:
+        """Let everything happen that is due up to and including `until`; stop after the event that makes `finished`
+        true."""
         heap = self._heap
         while heap and heap[0][0] <= until:
             self.now, _, call, args = heapq.heappop(heap)
             self.events += 1
             call(*args)
+            if finished is not None and finished():
+                return
         self.now = until

@@ -13,6 +13,7 @@ from cod.model import Energy
 from cod.policy.scheduler.snapshot import Cache
 from cod.sim.clock import Clock
 from cod.sim.cluster import Machine
+from cod.sim.imageserver import ImageServer
 from cod.sim.machines import MachinePool
 from cod.sim.randomness import HOUR, about
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState
@@ -32,10 +33,10 @@ class Lifecycle:
     """
 
     def __init__(
-        self, clock: Clock, pool: MachinePool, energy: Energy, *, on_up: Callable[[Machine], None],
+        self, clock: Clock, pool: MachinePool, energy: Energy, images: ImageServer, *, on_up: Callable[[Machine], None],
         on_free: Callable[[Machine], None], on_broken: Callable[[Machine], None],
     ) -> None:
-        self._clock, self._pool, self._energy = clock, pool, energy
+        self._clock, self._pool, self._energy, self._images = clock, pool, energy, images
         self._on_up, self._on_free, self._on_broken = on_up, on_free, on_broken
         self.wakes = self.wakes_failed = self.sleeps = self.failures = 0
         for machine in pool.machines:
@@ -67,6 +68,7 @@ class Lifecycle:
         if machine.state is S.TRAMPOLINE:  # it is on its way there, and is settled when it reports
             self._pool.place(machine)
         else:
+            self._images.drop(machine)
             self._pool.move(machine, E.RELEASED)
             self._after(machine, machine.spec.times.reset, self._report)
 
@@ -125,7 +127,8 @@ class Lifecycle:
             self._boot(machine, E.BOOT_ORDERED)
         else:
             self._pool.move(machine, E.PRIME_ORDERED)
-            self._after(machine, machine.spec.times.prime, self._primed)
+            times = machine.spec.times
+            self._images.prime(machine, about(machine.random, times.prime, times.spread), self._primed)
 
     def _primed(self, machine: Machine) -> None:
         machine.disk, machine.cache = Disk.DIRTY, None
@@ -167,6 +170,7 @@ class Lifecycle:
 
     def _set_aside(self, machine: Machine, event: NodeEvent) -> None:
         self.failures += 1
+        self._images.drop(machine)
         self._pool.count(machine)
         self._on_broken(machine)
         machine.cluster, machine.assigned_at = None, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from itertools import takewhile
 from typing import Any
 
 from cod.policy.hardware.match import satisfies
@@ -24,10 +25,16 @@ POINTS = 400  # of each curve over time
 
 
 class Simulation:
-    """`advance` until `end`, then ask for the `result`. `series`: samples over time, for plots."""
+    """A run of a scenario: `advance` until `end`, `run_on` to `limit`, then ask for the `result`.
+
+    series   samples over time, for plots
+    remarks  sentences about what was not read of traces
+    """
 
     def __init__(self, scenario: Scenario, watch: Watch | None = None) -> None:
         self.scenario, self.end = scenario, scenario.days * DAY
+        self.limit = self.end + scenario.run_on * DAY
+        self.remarks: list[str] = []
         self.world = World(scenario, scenario.seed, apply_plan.apply, watch)
         self.series: list[dict[str, float]] = []
         self._farms: list[FarmOwner] = []
@@ -46,8 +53,27 @@ class Simulation:
         self._sample()
 
     def advance(self, until: float) -> None:
-        """Let everything happen that is due until then, in seconds of simulated time."""
+        """Let everything happen that is due until then, in seconds of simulated time, and before `end`."""
         self.world.clock.run(min(until, self.end))
+
+    def run_on(self, until: float) -> None:
+        """After `end`, go on until then, or until all jobs have ended; jobs are submitted before `end` only."""
+        if not self.finished():
+            self.world.clock.run(min(until, self.limit), self.finished)
+
+    def finished(self) -> bool:
+        """Return whether all jobs have ended."""
+        return self.world.stats.jobs.finished()
+
+    def slices(self, count: int) -> Iterator[float]:
+        """Run it through in slices; yield the share of it that is done after each, 0 to 1."""
+        for part in range(1, count + 1):
+            self.advance(self.end * part / count)
+            yield part / count if self.limit == self.end else part / (count + 1)
+        while self.world.clock.now < self.limit and not self.finished():
+            self.run_on(self.world.clock.now + self.end / count)
+            yield count / (count + 1)
+        yield 1.0
 
     def result(self) -> dict[str, Any]:
         """Return the figures, up to now."""
@@ -56,7 +82,7 @@ class Simulation:
         for farm in self._farms:
             farm.sum_up()
         self.world.stats.jobs.sum_up(self.world.clock.now)
-        return figures(self.scenario, self.world)
+        return figures(self.scenario, self.world, self.limit / DAY)
 
     # ------------------------------------------------------------ demand
 
@@ -81,32 +107,37 @@ class Simulation:
 
     def _traced(self, rule: Trace) -> None:
         log = swf.load(self.scenario.folder / rule.file)
+        self.remarks += log.remarks(rule.file)
         lots: dict[int, list[Job]] = defaultdict(list)
         start = log.jobs[0].submit if log.jobs else 0.0
         for entry in log.jobs:
             key = 0 if rule.by == "job" else getattr(entry, rule.by)
-            lots[key].append(Job(entry.submit - start, -(-entry.procs // rule.cores), entry.runtime, entry.asked))
+            labels = [f"{rule.name}-{one}" if one >= 0 else "" for one in (entry.queue, entry.user)]
+            size = -(-entry.procs // rule.cores)
+            lots[key].append(Job(entry.submit - start, size, entry.runtime, entry.asked, *labels))
         owner = next(one for one in self.scenario.groups if one.name == rule.group)
         for number, jobs in sorted(lots.items()):
+            in_time = takewhile(lambda job: job.at <= self.end, jobs)
             name = f"{rule.name}-{number}"
             if rule.by == "job":
                 group = self.world.groups[rule.group]
-                JobOwner(self.world, _as(Jobs, rule, rule.name), group, iter(jobs))
+                JobOwner(self.world, _as(Jobs, rule, rule.name), group, in_time)
             else:
                 group = self.world.group(f"{rule.group}-{number}", owner.priority, owner.default_lease, owner.max_lease)
                 queue = self._fitted(_as(Queue, rule, name), rule.least * (len(lots) - 1))
-                QueueOwner(self.world, queue, group, iter(jobs))
+                QueueOwner(self.world, queue, group, in_time)
 
     # ------------------------------------------------------------ samples
 
     def _sample(self) -> None:
         world = self.world
         states = Counter(machine.state for machine in world.pool.machines)
+        held = Counter(machine.cluster.group.name for machine in world.pool.machines if machine.cluster is not None)
         moving = sum(states[one] for one in (NodeState.TRAMPOLINE, NodeState.WIPE, NodeState.PRIME, NodeState.BOOT))
         self.series.append({
             "time": world.clock.now, "active": states[NodeState.ACTIVE], "moving": moving,
             "warm": states[NodeState.INACTIVE], "cold": states[NodeState.OFF], "aside": states[NodeState.QUARANTINED],
-            "pending": len(world.pending), "watts": world.pool.power()})
+            "pending": len(world.pending), "watts": world.pool.power(), **{f"held {one}": held[one] for one in held}})
         world.clock.after(max(self.end / POINTS, 1.0), self._sample)
 
 
@@ -119,5 +150,6 @@ def _as(cls: Any, rule: Trace, name: str) -> Any:
 def simulate(scenario: Scenario, watch: Watch | None = None) -> dict[str, Any]:
     """Run it through; returns the figures."""
     simulation = Simulation(scenario, watch)
-    simulation.advance(simulation.end)
+    for _ in simulation.slices(1):
+        pass
     return simulation.result()

@@ -15,6 +15,7 @@ from cod.policy.scheduler.plan import plan
 from cod.policy.scheduler.snapshot import OpenReclaim, Plan, Snapshot
 from cod.sim.clock import Clock
 from cod.sim.cluster import Cluster, ClusterRequest, Machine, Owner, Reclaim
+from cod.sim.imageserver import ImageServer
 from cod.sim.lifecycle import Lifecycle
 from cod.sim.machines import MachinePool
 from cod.sim.results.stats import Stats
@@ -40,8 +41,9 @@ class World:
         self.clock = Clock()
         self.stats = Stats()
         self.pool = MachinePool(self.clock, scenario.types, scenario.energy, seed)
-        self.lifecycle = Lifecycle(self.clock, self.pool, scenario.energy, on_up=self._up, on_free=self._free,
-                                   on_broken=self._broken)
+        self.images = ImageServer(self.clock, scenario.image_mb, scenario.image_at_once, scenario.image_mb_per_s)
+        self.lifecycle = Lifecycle(self.clock, self.pool, scenario.energy, self.images, on_up=self._up,
+                                   on_free=self._free, on_broken=self._broken)
         self.groups: dict[str, Group] = {}
         self.templates: dict[int, str] = {}
         self.clusters: dict[int, Cluster] = {}

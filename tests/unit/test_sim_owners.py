@@ -210,6 +210,44 @@ def test_who_is_asked_for_nodes_gives_up_what_idles_then_the_youngest_job() -> N
     assert result["jobs"]["0"]["done"] > 50
 
 
+def test_figures_by_group_queue_and_user(tmp_path: Path) -> None:
+    """Two users in two queues; one group for each queue."""
+    jobs = [line(1, 0, runtime=3600, procs=2, queue=1, user=1), line(2, 0, runtime=7200, procs=1, queue=2, user=1),
+            line(3, 0, runtime=1800, procs=1, queue=2, user=2)]
+    done = traced(tmp_path, *jobs, nodes=8)
+    made = done.result()["by"]
+    assert {kind: list(rows) for kind, rows in made.items()} == {
+        "group": ["low-1", "low-2"], "queue": ["d0-1", "d0-2"], "user": ["d0-1", "d0-2"]}
+    assert {name: row["used_node_hours"] for name, row in made["user"].items()} == {"d0-1": 4.0, "d0-2": 0.5}
+    assert {name: row["used_node_hours"] for name, row in made["queue"].items()} == {"d0-1": 2.0, "d0-2": 2.5}
+    assert made["queue"]["d0-2"]["share"] == pytest.approx(2.5 / (8 * 24), abs=1e-6)
+    assert made["user"]["d0-1"]["jobs"]["done"] == made["user"]["d0-1"]["wait"]["count"] == 2
+    low = made["group"]["low-1"]
+    assert low["used_node_hours"] == 2.0 < low["held_node_hours"]
+    assert low["nodes_held"] == pytest.approx(low["held_node_hours"] / 24, abs=1e-4)
+    assert sum(row["held_node_hours"] for row in made["group"].values()) == pytest.approx(
+        done.world.pool.held / 3600, abs=1e-2)
+
+
+def test_jobs_that_never_start_count_with_their_wait_so_far(tmp_path: Path) -> None:
+    done = traced(tmp_path, line(1, 0, runtime=1e6, procs=4), line(2, 3600, runtime=60, procs=4))
+    row = done.result()["by"]["group"]["low-2"]
+    assert row["jobs"]["never_started"] == row["wait"]["so_far"] == 1
+    assert row["wait"]["max"] == DAY - 3600
+    assert row["used_node_hours"] == pytest.approx(4 * 24, rel=0.01)  # the other runs still
+    with_all = done.result()["waiting"]["jobs"]
+    assert with_all["0"] == with_all["all"] == row["wait"]
+
+
+def test_work_that_was_interrupted_was_used_too(tmp_path: Path) -> None:
+    types = [{"name": "node", "blocks": [2], "times": EXACT, "mtbf": 10, "repair": 0.1}]
+    done = ran({"model": "jobs", "nodes": [1], "arrivals": {"per_day": 10}, "runtime": {"median": 6000, "spread": 0}},
+               days=5, types=types)
+    row = done.result()["by"]["queue"]["d0"]
+    assert done.result()["jobs"]["restarts"] > 5
+    assert row["used_node_hours"] > row["jobs"]["done"] * 6000 / 3600
+
+
 # ---------------------------------------------------------------- farms
 
 
@@ -222,6 +260,8 @@ def test_a_farm_follows_the_day() -> None:
     farm = done.result()["farms"]["0"]
     assert 0.97 < farm["share"] < 1.0
     assert farm["wanted_node_hours"] == pytest.approx(2 * 24 * 6, rel=0.02)
+    row = done.result()["by"]["group"]["low"]
+    assert farm["delivered_node_hours"] <= row["used_node_hours"] < row["held_node_hours"]
 
 
 def test_a_farm_that_cannot_grow_is_served_in_part() -> None:

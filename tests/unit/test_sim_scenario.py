@@ -13,6 +13,7 @@ from cod.model import Energy, Policy
 from cod.sim.scenario.records import Arrivals, Farm, Jobs, Queue, Runtime, Trace
 from cod.sim.scenario.tables import SHIPPED, BadScenario, change, load, read
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs/examples"
 SMALL = """
 name = "small"
 days = 2
@@ -194,3 +195,19 @@ def test_what_ships_is_sound(name: str) -> None:
     assert made.name == name
     assert made.about
     assert made.nodes >= 30
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
+def test_examples_are_sound_and_explained(path: Path) -> None:
+    made = read(load(str(path)))
+    assert made.name == path.stem
+    assert made.about
+    assert f"](examples/{path.name})" in (EXAMPLES.parent / "simulator.md").read_text()
+
+
+@pytest.mark.parametrize(("tables", "days"), [
+    ({}, 0.0), ({"run_on": 3}, 3.0),
+    ({"demand": [{"group": "lab", "model": "trace", "file": "log.swf"}]}, 18.0),
+    ({"demand": [{"group": "lab", "model": "trace", "file": "log.swf"}], "run_on": 0}, 0.0)])
+def test_a_trace_may_run_on(tables: dict[str, Any], days: float) -> None:
+    assert read({**small(), **tables}).run_on == days

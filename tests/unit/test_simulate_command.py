@@ -94,11 +94,15 @@ def test_charts_too_are_the_same_and_are_svg(small: str, tmp_path: Path) -> None
     for folder in ("one", "two"):
         run(small, "--out", str(tmp_path / folder))
     names = {path.name for path in (tmp_path / "one").iterdir()}
-    assert names == {"nodes.svg", "power.svg", "waiting.svg", "result.json"}
+    assert names == {"nodes.svg", "power.svg", "waiting.svg", "groups.svg", "jobs_by_group.svg", "jobs_by_queue.svg",
+                     "result.json"}
     for name in names:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     assert "small: nodes by state" in svg(tmp_path / "one/nodes.svg")
     assert {"priority 10", "priority 0"} <= set(svg(tmp_path / "one/waiting.svg"))
+    for chart, labels in (("groups", {"low", "high"}), ("jobs_by_group", {"low", "high"}),
+                          ("jobs_by_queue", {"queue", "jobs"})):
+        assert labels <= set(svg(tmp_path / "one" / f"{chart}.svg"))
     assert json.loads((tmp_path / "one/result.json").read_text()) == as_json(small)
 
 
@@ -162,7 +166,7 @@ def test_long_runs_show_their_progress(capsys: pytest.CaptureFixture[str]) -> No
 def test_all_keys_are_shown() -> None:
     said = run("--keys").stdout
     rows = {" ".join(row.split()) for row in said.splitlines()}
-    assert "days 30 how long it runs" in rows
+    assert "days 30 how long jobs are submitted" in rows
     assert "type.NAME.times.wake 150 from off to its report" in rows
     assert "demand.NAME.nodes (queue) [1] sizes of jobs, each as likely as the others" in rows
     assert any(row.startswith("demand.NAME.file (trace) - ") for row in rows)
@@ -220,8 +224,45 @@ def test_a_trace_is_replayed(trace: str, by: str) -> None:
 def test_a_trace_on_a_site_of_another_size(trace: str) -> None:
     result = as_json("--swf", trace, "--nodes", "4", "--cores", "8")
     assert result["nodes"] == 4
-    assert result["days"] == pytest.approx((38 * 300 + 900) / 86400, abs=1e-3)
+    assert result["days_of_demand"] == pytest.approx((38 * 300 + 900) / 86400, abs=1e-3)
+    assert result["days"] > 1.5 * result["days_of_demand"]  # until the last job has ended
+    assert result["jobs"]["0"]["done"] == 39
     assert result["waiting"]["jobs"]["0"]["mean"] > 500
+
+
+def test_a_trace_is_run_until_its_last_job_has_ended_or_a_limit_that_is_told(trace: str) -> None:
+    words = ("--swf", trace, "--nodes", "4", "--cores", "8")
+    said = run(*words).stdout
+    assert "all jobs of 0.143 days have ended; the limit is 1.43 days (run_on)\n" in said
+    said = run(*words, "--set", "run_on=0.02").stdout
+    assert "jobs that had not ended at the limit of 0.163 days (run_on): " in said
+    cut = as_json(*words, "--set", "run_on=0")
+    assert cut["days"] == cut["limit_days"] == cut["days_of_demand"]
+    jobs = cut["jobs"]["0"]
+    assert cut["unfinished_jobs"] == 39 - jobs["done"] > 10
+    assert jobs["never_started"] == 39 - jobs["started"] > 5
+    assert cut["waiting"]["jobs"]["0"]["so_far"] == jobs["never_started"]
+    assert cut["waiting"]["jobs"]["0"]["count"] == 39
+
+
+def test_only_jobs_of_the_days_of_demand_are_submitted(trace: str) -> None:
+    assert as_json("--swf", trace, "--days", "0.05")["jobs"]["0"]["submitted"] == 1 + int(0.05 * 86400 / 300)
+
+
+def test_tables_by_group_queue_and_user(tmp_path: Path, small: str) -> None:
+    jobs = [line(n, n * 60, runtime=600, procs=1, user=n % 15, queue=n % 2) for n in range(60)]
+    (tmp_path / "log.swf").write_text(HEADER + "\n".join(jobs) + "\n")
+    rows = [row.split() for row in run("--swf", str(tmp_path / "log.swf"), "--cores", "1").stdout.splitlines()]
+    assert ["trace-0", "30", "30"] in [row[:3] for row in rows]
+    heads = [place for place, row in enumerate(rows) if row[:1] in (["GROUP"], ["QUEUE"], ["USER"])]
+    assert [rows[place][0] for place in heads] == ["GROUP", "QUEUE", "USER"]
+    users = rows[heads[2] + 1:]
+    assert [row[1:3] for row in users[:12]] == [["4", "4"]] * 12
+    assert users[12][:3] == ["15", "in", "all,"]
+    said = run(small).stdout
+    assert "GROUP " in said
+    assert "QUEUE " in said
+    assert "USER " not in said
 
 
 def test_a_trace_that_does_not_tell_its_size(tmp_path: Path) -> None:
@@ -235,6 +276,13 @@ def test_what_is_left_out_of_a_trace_is_told(tmp_path: Path) -> None:
     told = run("--swf", str(tmp_path / "log.swf"), "--nodes", "4", "--json")
     assert "no job that ran: 2" in told.stderr
     assert json.loads(told.stdout)["jobs"]["0"]["submitted"] == 1
+
+
+def test_longer_lines_are_told_once(tmp_path: Path) -> None:
+    (tmp_path / "log.swf").write_text("\n".join(line(n) + " 4096 -1 -1" for n in range(9)) + "\n")
+    told = run("--swf", str(tmp_path / "log.swf"), "--nodes", "4", "--json", "--sweep", "policy.inertia=0,60")
+    (said,) = [row for row in told.stderr.splitlines() if "fields" in row]
+    assert said.endswith("log.swf: lines with more than 18 fields, of which the first 18 were read: 9")
 
 
 def test_a_malformed_trace_names_its_line(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 SLICES = 500  # of a run, between looks at the wall clock
 QUIET = 2.0  # seconds before progress is shown
+LISTED = 12  # groups, queues or users in a table; --json has all
 
 
 @click.command()
@@ -34,8 +36,8 @@ QUIET = 2.0  # seconds before progress is shown
               help="With --swf: a batch queue in one growing and shrinking vcluster for each queue, user or group of "
               "the trace, or a vcluster for each job.")
 @click.option("--seed", metavar="N", type=int, help="Seed of all random numbers. [default: the scenario's]")
-@click.option("--days", metavar="D", type=click.FloatRange(0.001), help="Simulated days. [default: the scenario's, or "
-              "the trace's]")
+@click.option("--days", metavar="D", type=click.FloatRange(0.001), help="Days in which jobs are submitted. "
+              "[default: the scenario's, or the trace's]")
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set a key of the scenario: "
               "policy.inertia=600, energy.warm_low=4, type.thin.cost=2, demand.web.high=40.")
 @click.option("--rules", metavar="SITEFILE", type=click.Path(exists=True, dir_okay=False),
@@ -95,12 +97,17 @@ def _simulate(
         raise click.UsageError("--sweep should be KEY=VALUE,VALUE,…")
     figures = _curve(curve, curve_of(key))
     runs: list[tuple[str, Simulation, dict[str, Any]]] = []
+    told: set[str] = set()
     for value in values:
         mine = copy.deepcopy(tables)
         for one, own in _pairs(key, value):
             files.change(mine, one, own)
         made = files.read(mine, folder)
-        runs.append((value, *_run(made, check, f"{key}={value}" if sweep else made.name)))
+        simulation = _run(made, check, f"{key}={value}" if sweep else made.name)
+        for remark in [one for one in simulation.remarks if one not in told]:
+            click.echo(remark, err=True)
+            told.add(remark)
+        runs.append((value, simulation, simulation.result()))
     results = [(value, result) for value, _, result in runs]
     charts = of_sweep(runs[0][1].scenario.name, key, results, _known(results[0][1], figures)) if sweep else of_run(
         runs[0][1])
@@ -123,8 +130,6 @@ def _of_trace(*, swf: str, nodes: int | None, cores: int | None, by: str) -> dic
     from cod.sim.scenario.swf import load
 
     log = load(Path(swf))
-    if log.passed_over:
-        click.echo(f"{swf}: lines passed over that are no job that ran: {log.passed_over}", err=True)
     most = log.number("MaxNodes") or log.number("MaxProcs")
     if nodes is None and not most:
         raise click.UsageError("the trace does not say how many nodes its system has: give --nodes")
@@ -132,8 +137,8 @@ def _of_trace(*, swf: str, nodes: int | None, cores: int | None, by: str) -> dic
         cores = max(1, (log.number("MaxProcs") or 1) // (log.number("MaxNodes") or log.number("MaxProcs") or 1))
     demand = {"name": "trace", "model": "trace", "group": "trace", "file": str(Path(swf).absolute()), "cores": cores,
               "by": by}
-    return {"name": Path(swf).name, "days": round(max(log.days, 0.001), 3), "type": [{"name": "node", "blocks": [
-        nodes or most]}], "group": [{"name": "trace"}], "demand": [demand]}
+    return {"name": Path(swf).name, "days": math.ceil(max(log.days, 0.001) * 1000) / 1000, "type": [
+        {"name": "node", "blocks": [nodes or most]}], "group": [{"name": "trace"}], "demand": [demand]}
 
 
 def _change(tables: dict[str, Any], settings: tuple[str, ...], seed: int | None, days: float | None) -> None:
@@ -188,7 +193,7 @@ def _known(result: dict[str, Any], curve: tuple[str, str]) -> tuple[str, str]:
     return curve
 
 
-def _run(scenario: Scenario, check: bool, label: str) -> tuple[Simulation, dict[str, Any]]:
+def _run(scenario: Scenario, check: bool, label: str) -> Simulation:
     """Run it through, with progress for whoever waits longer than a moment."""
     from cod.sim.rules import broken
     from cod.sim.run import Simulation
@@ -199,10 +204,9 @@ def _run(scenario: Scenario, check: bool, label: str) -> tuple[Simulation, dict[
 
     simulation = Simulation(scenario, watch if check else None)
     with _Progress(label) as progress:
-        for part in range(1, SLICES + 1):
-            simulation.advance(simulation.end * part / SLICES)
-            progress.at(part / SLICES)
-    return simulation, simulation.result()
+        for done in simulation.slices(SLICES):
+            progress.at(done)
+    return simulation
 
 
 class _Progress:
@@ -264,8 +268,18 @@ def _show(result: dict[str, Any]) -> None:
                      _seconds(jobs.get("mean")), _share(farm.get("share"))))
     out = console()
     out.print(f"{result['scenario']}: {result['nodes']} nodes, {result['days']:g} days, seed {result['seed']}")
+    if result["limit_days"] > result["days_of_demand"]:
+        left = result["unfinished_jobs"]
+        limit = f"{result['limit_days']:g} days (run_on)"
+        out.print(f"jobs that had not ended at the limit of {limit}: {left}" if left else
+                  f"all jobs of {result['days_of_demand']:g} days have ended; the limit is {limit}")
     out.print(table(("PRIORITY", "REQUESTS", "GRANTED", "REJECTED", "WAIT MEAN", "MEDIAN", "P95", "JOBS' WAIT",
                      "FARM SERVED"), rows))
+    for kind, rows_of_kind in result["by"].items():
+        if len(rows_of_kind) > (kind == "queue"):
+            out.print(_labelled(kind, rows_of_kind))
+            if len(rows_of_kind) > LISTED:
+                out.print(f"{len(rows_of_kind)} in all, those that used most; --json has all")
     shares = ", ".join(f"{name} {_share(used[name])}" for name in ("active", "moving", "warm", "cold", "aside"))
     per_hour = moved["reallocations_per_node_hour"] or 0.0
     out.print(f"nodes: {shares}")
@@ -273,6 +287,20 @@ def _show(result: dict[str, Any]) -> None:
               f"{moved['given_back']} given back, {moved['seized']} seized; {moved['leases_expired']} leases ran out")
     out.print(f"energy: {power['kwh']:,.0f} kWh, {power['kwh_saved']:,.0f} saved; {power['wakes']} wakes "
               f"({power['wakes_failed']} failed), {result['failures']} failures")
+
+
+def _labelled(kind: str, rows: dict[str, Any]) -> Any:
+    """Return a line for each group, queue or user: for those that used most, in the order of their names."""
+    most = sorted(rows, key=lambda name: -rows[name]["used_node_hours"])[:LISTED]
+    held = kind == "group"
+    cells = []
+    for name in (one for one in rows if one in most):
+        row, jobs, wait = rows[name], rows[name]["jobs"], rows[name]["wait"]
+        cells.append((name, jobs["submitted"], jobs["done"], jobs["never_started"],
+                      *(_seconds(wait[one]) for one in ("mean", "median", "p99")), f"{row['used_node_hours']:,.0f}",
+                      _share(row["share"]), *([f"{row['nodes_held'] or 0:.2f}"] if held else [])))
+    return table((kind.upper(), "JOBS", "DONE", "NEVER STARTED", "WAIT MEAN", "MEDIAN", "P99", "NODE-HOURS USED",
+                  "OF THE POOL", *(["NODES HELD"] if held else [])), cells)
 
 
 def _swept(key: str, runs: list[tuple[str, dict[str, Any]]]) -> Any:

@@ -162,13 +162,14 @@ class QueueOwner(PermanentOwner):
         """Return how many nodes each waiting job lacks that should be asked for, as far as the rule lets it ask.
 
         Nodes that idle or start serve jobs in their order, as the discipline allows. What they leave counts for the
-        first job that they do not serve. A job that could not be served since the last look lets those behind it ask
-        first, unless jobs start in their order: its request may wait long, and they may need less.
+        first job that they do not serve. A job that could not be served since the last look lets smaller ones ask
+        first, unless jobs start in their order: its request may wait long.
         """
         room = self.rule.most - len(cluster.held)
         if not self._waiting or room <= 0:
             return []
         left = self._ready()
+        short = self._waiting.nodes - left
         wanted = math.ceil(self._waiting.nodes / self.rule.jobs_per_node) - left
         smallest, skips = self._waiting.smallest(), self.rule.discipline == "first-fit"
         unserved: list[QueuedJob] = []
@@ -178,8 +179,8 @@ class QueueOwner(PermanentOwner):
                 left -= entry.size
             else:
                 unserved.append(entry)
-                total += entry.size
-                if total - left >= wanted and (left < smallest or not skips):
+                total += entry.size if entry.size <= room and not entry.passed else 0
+                if total - left >= min(wanted, room) and (left < smallest or not skips):
                     break
         if self.rule.discipline != "fifo":
             unserved.sort(key=lambda entry: entry.passed)
@@ -191,7 +192,7 @@ class QueueOwner(PermanentOwner):
             if total + lack <= room and (not lacks or total + lack <= wanted):
                 lacks.append(lack)
                 total += lack
-        if len(lacks) < len(unserved):
+        if total < short and unserved and unserved[0].size > smallest:
             unserved[0].passed = True
         return lacks
 

@@ -99,11 +99,8 @@ class JobStats:
         return self.figures[kind, str(name)]
 
     def names(self, kind: str) -> list[str]:
-        """Return the names of a kind that occur, in order; the highest priority first."""
-        found = [name for of_kind, name in self.figures if of_kind == kind]
-        if kind == "priority":
-            return sorted(found, key=int, reverse=True)
-        return sorted(found, key=natural)
+        """Return the names of a kind that occur, in their order."""
+        return sorted((name for of_kind, name in self.figures if of_kind == kind), key=natural)
 
     def finished(self) -> bool:
         """Return whether all jobs have ended and none will be submitted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from cod.svg import Axis, Line, areas, lines
 
 STATES = (("active", "active"), ("moving", "in motion"), ("warm", "warm reserve"), ("cold", "cold reserve"),
           ("aside", "set aside"))
+DRAWN = 6  # groups, queues or users in a chart
 # What a sweep shows unless it is told otherwise: (left, right), by the table that the swept key is in.
 CURVES = {"energy": ("power.kwh", "waiting.ready.all.mean")}
 CURVE = ("reallocation.reallocations_per_node_hour", "waiting.ready.top.mean")
@@ -24,7 +26,11 @@ TITLES = {
 
 
 def of_run(simulation: Simulation) -> dict[str, str]:
-    """Return the charts of one run: nodes by state, power and waiting requests over time, waits by priority."""
+    """Return the charts of one run.
+
+    Over time: nodes by state, nodes by the group that holds them, power and waiting requests. Besides: how long
+    requests wait by priority, and jobs by group, by queue and by user.
+    """
     series, name = simulation.series, simulation.scenario.name
     days = Axis("days", from_zero=False)
 
@@ -37,19 +43,44 @@ def of_run(simulation: Simulation) -> dict[str, str]:
         "power.svg": lines(f"{name}: power, and requests that wait",
                            [Line("power", curve("watts", 0.001)), Line("requests", curve("pending"), right=True)],
                            days, Axis("kW"), Axis("requests")),
-        "waiting.svg": _waits(name, simulation.world.stats.ready),
-    }
+        "waiting.svg": _waits(f"{name}: how long until all nodes of a request run", "requests", {
+            f"priority {one}": samples for one, samples in sorted(simulation.world.stats.ready.items(), reverse=True)}),
+        "groups.svg": areas(f"{name}: nodes by the group that holds them", _held(series), days, Axis("nodes")),
+    } | {f"jobs_by_{kind}.svg": _jobs(simulation, kind) for kind in ("group", "queue", "user")
+         if simulation.world.stats.jobs.names(kind)}
 
 
-def _waits(name: str, samples: Mapping[int, Sequence[float]]) -> str:
+def _held(series: Sequence[Mapping[str, float]]) -> list[tuple[str, list[tuple[float, float]]]]:
+    """Return the nodes that groups hold over time; those of the groups that hold least, as one."""
+    summed: Counter[str] = Counter()
+    for one in series:
+        summed.update({key: round(one[key]) for key in one if key.startswith("held ")})
+    largest = [key for key, _ in sorted(summed.items(), key=lambda pair: (-pair[1], pair[0]))][:DRAWN]
+    made = [(key.removeprefix("held "), [(one["time"] / 86400, one.get(key, 0.0)) for one in series])
+            for key in sorted(largest)]
+    if len(summed) > len(largest):
+        made.append(("all others", [(one["time"] / 86400, sum(
+            one.get(key, 0.0) for key in summed if key not in largest)) for one in series]))
+    return made
+
+
+def _jobs(simulation: Simulation, kind: str) -> str:
+    """Return how long jobs waited by group, queue or user: of those with most jobs."""
+    jobs, so_far = simulation.world.stats.jobs, simulation.world.stats.jobs.waiting(simulation.world.clock.now)
+    samples = {name: [*jobs.of(kind, name).waits, *so_far.get((kind, name), ())] for name in jobs.names(kind)}
+    most = sorted(samples, key=lambda name: -len(samples[name]))[:DRAWN]
+    return _waits(f"{simulation.scenario.name}: how long jobs waited, or wait so far, by {kind}", "jobs",
+                  {name: samples[name] for name in samples if name in most})
+
+
+def _waits(title: str, what: str, samples: Mapping[str, Sequence[float]]) -> str:
     drawn = []
-    for priority in sorted(samples, reverse=True):
-        order = sorted(max(one, 1.0) for one in samples[priority])
+    for label, waits in samples.items():
+        order = sorted(max(one, 1.0) for one in waits)
         step = max(1, len(order) // 300)
         points = [(one, (number + 1) / len(order)) for number, one in enumerate(order)]
-        drawn.append(Line(f"priority {priority}", [*points[::step], *points[-1:]]))
-    return lines(f"{name}: how long until all nodes of a request run", drawn, Axis("seconds", log=True),
-                 Axis("share of requests"))
+        drawn.append(Line(label, [*points[::step], *points[-1:]]))
+    return lines(title, drawn, Axis("seconds", log=True), Axis(f"share of {what}"))
 
 
 def metric(result: Mapping[str, Any], path: str) -> float:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cod.sim.randomness import HOUR
+from cod.sim.results.jobstats import natural
 from cod.sim.results.stats import by_priority, priorities, share, spread
 from cod.sim.scenario.records import Scenario
 from cod.sim.world import World
@@ -15,11 +16,12 @@ S = NodeState
 MOVING = (S.TRAMPOLINE, S.WIPE, S.PRIME, S.BOOT)
 
 
-def figures(scenario: Scenario, world: World) -> dict[str, Any]:
+def figures(scenario: Scenario, world: World, limit: float) -> dict[str, Any]:
     """Return everything that was counted, up to now.
 
     Shares are of 1; waiting is in seconds; energy in kWh. Keys of mappings by priority are texts, as in JSON. Jobs that
-    have not started count with their wait so far; `so_far` says how many these are.
+    have not started count with their wait so far; `so_far` says how many these are. `limit`: when the run would have
+    ended at the latest, in days.
     """
     stats = world.stats
     by_label = {kind: _labelled(world, kind) for kind in ("priority", "group", "queue", "user")}
@@ -30,6 +32,7 @@ def figures(scenario: Scenario, world: World) -> dict[str, Any]:
     rules["inertia_by_priority"] = {str(rank): by_rank[rank] for rank in sorted(by_rank)}
     return {
         "scenario": scenario.name, "seed": scenario.seed, "days": round(world.clock.now / 86400, 6),
+        "days_of_demand": scenario.days, "limit_days": round(limit, 6), "unfinished_jobs": len(stats.jobs.open),
         "nodes": len(world.pool.machines), "policy": rules, "energy": asdict(scenario.energy),
         "utilisation": _utilisation(world),
         "requests": _requests(world),
@@ -43,6 +46,7 @@ def figures(scenario: Scenario, world: World) -> dict[str, Any]:
                              "share": share(stats.delivered[one], stats.wanted[one])}
                   for one in priorities(stats.wanted)},
         "reallocation": _reallocation(world),
+        "priming": {**spread(world.images.took), "most_at_once": world.images.most},
         "power": _power(world),
         "failures": world.lifecycle.failures, "passes": stats.passes, "events": world.clock.events,
     }
@@ -90,10 +94,10 @@ def _labelled(world: World, kind: str) -> dict[str, Any]:
     """
     stats, pool, now = world.stats.jobs, world.pool, world.clock.now
     waiting, total = stats.waiting(now), len(pool.machines) * now
-    names = [*stats.names(kind), *(name for name in (world.groups if kind == "group" else ())
-                                   if (kind, name) not in stats.figures)]
+    names = set(stats.names(kind)) | ({name for name, held in pool.held_by_group.items() if held}
+                                      if kind == "group" else set())
     made: dict[str, Any] = {}
-    for name in names:
+    for name in sorted(names, key=(lambda name: -int(name)) if kind == "priority" else natural):
         figures, so_far = stats.of(kind, name), waiting[kind, name]
         used = figures.used + (world.stats.served[name] if kind == "group" else 0.0)
         counts = {what: figures.counts[what] for what in ("submitted", "done", "rejected", "cut", "started")}

@@ -210,8 +210,12 @@ class Scenario:
     energy: Energy = dataclasses.field(default_factory=Energy)
     about: str = ""
     days: float = 30.0
+    run_on: float = 0.0
     seed: int = 1
     period: float = 300.0
+    image_mb: float = 1000.0
+    image_at_once: int | None = None
+    image_mb_per_s: float | None = None
     folder: Path = Path()
 
     @property

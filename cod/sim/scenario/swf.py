@@ -6,6 +6,7 @@ the form `; Label: value` describe the system. What is used here of the fields (
     1 job number · 2 submit time · 4 run time · 5 processors allocated · 8 processors requested · 9 time requested ·
     11 status · 12 user · 13 group · 15 queue
 
+Some traces have more fields than 18, of their own; these are ignored.
 Times are seconds since the trace's start. Status 2 to 4 marks the parts of a job that was checkpointed, which has a
 line of its own for the whole, so these are passed over; so are jobs that never ran (cancelled while queued).
 """
@@ -46,11 +47,16 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A whole trace, by submit time. `passed_over`: lines that were no job that ran. `header`: by label, lower case."""
+    """A whole trace, by submit time. `header`: by label, lower case.
+
+    passed_over  lines that were no job that ran
+    longer       lines with more fields than the format has
+    """
 
     jobs: tuple[Entry, ...]
     header: dict[str, str] = field(default_factory=dict)
     passed_over: int = 0
+    longer: int = 0
 
     def number(self, label: str) -> int | None:
         """Return a whole number of the header, such as 'MaxNodes'."""
@@ -63,6 +69,16 @@ class Log:
         if not self.jobs:
             return 0.0
         return (max(job.submit + job.runtime for job in self.jobs) - self.jobs[0].submit) / 86400.0
+
+    def remarks(self, name: str) -> list[str]:
+        """Return a sentence for each kind of line that was not read as it stands."""
+        made = []
+        if self.passed_over:
+            made.append(f"{name}: lines passed over that are no job that ran: {self.passed_over}")
+        if self.longer:
+            made.append(f"{name}: lines with more than {FIELDS} fields, of which the first {FIELDS} were read: "
+                        f"{self.longer}")
+        return made
 
 
 def load(path: Path) -> Log:
@@ -80,22 +96,24 @@ def parse(lines: Iterable[str], name: str = "trace") -> Log:
     """Read lines. Raises `Malformed` for the first that is wrong."""
     header: dict[str, str] = {}
     jobs: list[Entry] = []
-    passed_over = 0
+    passed_over = longer = 0
     for number, line in _lines(lines):
         if line.startswith(";"):
             if not jobs and (label := _LABEL.match(line)):
                 header.setdefault(label[1].lower(), label[2])
             continue
         try:
-            job = _job(line)
+            words = line.split()
+            job = _job(words)
         except ValueError as error:
             raise Malformed(f"{name}: line {number}: {error}") from None
+        longer += len(words) > FIELDS
         if job is None:
             passed_over += 1
         else:
             jobs.append(job)
     jobs.sort(key=lambda job: (job.submit, job.number))
-    return Log(tuple(jobs), header, passed_over)
+    return Log(tuple(jobs), header, passed_over, longer)
 
 
 def _lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
@@ -104,12 +122,11 @@ def _lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
             yield number, stripped
 
 
-def _job(line: str) -> Entry | None:
+def _job(words: list[str]) -> Entry | None:
     """Return the job of a line; None if it is none that ran. Raises ValueError with a sentence."""
-    words = line.split()
-    if len(words) != FIELDS:
+    if len(words) < FIELDS:
         raise ValueError(f"a job has {FIELDS} fields, this line has {len(words)}")
-    values = [_number(word, place) for place, word in enumerate(words, 1)]
+    values = [_number(word, place) for place, word in enumerate(words[:FIELDS], 1)]
     submit, runtime, status = values[1], values[3], int(values[10])
     procs = int(values[4] if values[4] > 0 else values[7])
     if submit < 0:

@@ -17,6 +17,7 @@ from cod.site.tables import EnergyTable, PolicyTable
 
 KINDS = {"dataclass_type": "should be a table", "dict_type": "should be a table", "tuple_type": "should be a list",
          "model_type": "should be a table"}
+TIMES_ON = 9  # as long as its days may a trace run on until its last job has ended
 SHIPPED = Path(__file__).parent / "shipped"
 
 
@@ -35,9 +36,15 @@ class ScenarioFile(BaseModel):
 
     name: str = word("its name", "scenario")
     about: str = word("what it shows", "")
-    days: float = key("how long it runs", 30.0, low=0.001, high=100_000)
+    days: float = key("how long jobs are submitted", 30.0, low=0.001, high=100_000)
+    run_on: float | None = key("days, at most, that it then runs on until all jobs have ended; left out: 9 times "
+                               "`days` where there is a trace, else 0", None, high=1_000_000)
     seed: int = key("of all random numbers", 1)
     period: float = key("a pass of the manager at least so often", 300.0, low=1)
+    image_mb: float = key("MB that a node gets when it is primed", 1000.0, low=1)
+    image_at_once: int | None = key("nodes that are primed at once; the others wait; left out: any number", None, low=1)
+    image_mb_per_s: float | None = key("MB/s of the server, divided among the nodes that are primed; left out: each is "
+                                       "primed as fast as if it were alone", None, low=0.001)
     policy: PolicyTable = PolicyTable.model_validate({})
     energy: EnergyTable = EnergyTable.model_validate({})
     type: list[Type] = Field(min_length=1)
@@ -133,9 +140,12 @@ def read(tables: Mapping[str, Any], folder: Path = Path()) -> Scenario:
         raise BadScenario([_sentence(tables, each) for each in error.errors(include_url=False)]) from None
     if problems := _contradictions(file):
         raise BadScenario(problems)
+    traced = any(isinstance(one, Trace) for one in file.demand)
+    run_on = file.run_on if file.run_on is not None else TIMES_ON * file.days if traced else 0.0
     return Scenario(
         file.name, tuple(file.type), tuple(file.group), tuple(file.demand), Policy(**file.policy.model_dump()),
-        Energy(**file.energy.model_dump()), file.about, file.days, file.seed, file.period, folder)
+        Energy(**file.energy.model_dump()), file.about, file.days, run_on, file.seed, file.period, file.image_mb,
+        file.image_at_once, file.image_mb_per_s, folder)
 
 
 def _sentence(tables: Any, error: Any) -> str:
