@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from sqlalchemy import delete
 
 from cod.model import Role, Who
+from cod.states import BurninState
 from cod.store import tables as t
 from cod.store.nodes import blocks, conflicts, nodes
+from cod.store.nodes import burnins as burnin_rows
 from cod.store.people import groups
 from tests.conftest import ready
 from tests.net.apiserver import NOW, Served
@@ -263,3 +266,39 @@ def test_a_form_of_disks_to_keep_that_is_sent_twice_is_one_change(site_of: Serve
     cleared = page.send("/nodes/node35/keep", keep="")
     assert cleared.status == 409
     assert node(site_of, "node35").keep == "serial:B2"
+
+
+def test_a_node_is_tested_and_its_results_are_shown_over_time(site_of: Served) -> None:
+    browser, name = signed_in(site_of), "node19"
+    assert "Burn-in" in browser.get(f"/nodes/{name}").words
+    place = f"/nodes/{name}/burnin"
+    form = browser.get(place)
+    assert form.send(place, minutes="many").status == 422
+    page = browser.post(place, [each for each in form.filled(place, minutes="5", erase="yes") if each[1] != "network"])
+    assert "On demand" in page.words
+    found = site_of.tx(burnin_rows.open_of, node(site_of, name).id)
+    assert (found.tests, found.seconds, found.erase) == ("memory,disk", 300, True)
+    assert "is cancelled" in page.send(f"{place}/cancel").words
+    results = [{"test": "disk", "part": "sda", "kind": "ssd", "outcome": "failed", "about": "it ticks",
+                "figures": {"read_mb_s": 512.4, "tested_percent": 100.0}}]
+
+    def past(tx: Any) -> None:
+        for number in (1, 2):
+            burnin_rows.add(tx, node_id=node_id, cause="on demand", tests="disk", seconds=60, erase=False,
+                            actor="user:ann", asked_at=NOW + number * 100)
+            row = burnin_rows.open_of(tx, node_id)
+            assert row is not None
+            burnin_rows.change(tx, row.id, results=json.dumps(results))
+            burnin_rows.end(tx, row.id, BurninState.FAILED, "burn-in failed: disk sda: it ticks", NOW + number * 100)
+
+    node_id = node(site_of, name).id
+    site_of.tx(past)
+    page = browser.get(place)
+    for text in ("burn-in failed: disk sda: it ticks", "512 MB/s read", "100 % tested", "Speeds over time",
+                 "Earlier burn-ins"):
+        assert text in page.words, text
+
+
+def test_a_node_in_use_is_not_offered_for_a_test(site_of: Served) -> None:
+    page = signed_in(site_of).get("/nodes/node01/burnin")
+    assert "Only a free node can be tested. This node is in use by batch." in page.words

@@ -252,6 +252,24 @@ def test_nodes_that_are_restored_are_wiped_and_tested(lab: Lab) -> None:
     assert shown(lab).cause == "restored"
 
 
+def test_free_nodes_are_tested_again_one_at_a_time(lab: Lab) -> None:
+    peers = [idle(lab, number) for number in (1, 2)]
+    rules(lab, every=86400.0)
+    lab.tick(10)
+    assert [lab.node(number).state for number in (1, 2)] == ["burnin", "inactive"]
+    assert shown(lab).cause == "periodic"
+    lab.tick(10)
+    assert lab.node(2).state == "inactive"
+    done(lab, peers[0])
+    lab.tick(10)
+    assert [lab.node(number).state for number in (1, 2)] == ["inactive", "burnin"]
+    done(lab, peers[1], GOOD, 2)
+    lab.tick(80_000)
+    assert [lab.node(number).state for number in (1, 2)] == ["inactive", "inactive"]
+    lab.tick(10_000)
+    assert lab.node(1).state == "burnin"
+
+
 # ---------------------------------------------------------------- refusals, history
 
 

@@ -21,12 +21,13 @@ LAB = (
     "xhci_pci",
 )
 FIRMWARE_DISKS = "edd"  # what a BIOS says of its disks, which no device asks for by an alias
-# Folders of modules for any server: wired networks and their PHYs, disks, and the buses that they hang on.
+# Folders of modules for any server: wired networks and their PHYs, disks, the buses that they hang on, and what counts
+# errors of memory.
 GENERIC = (
-    "drivers/ata", "drivers/block", "drivers/hv", "drivers/message/fusion", "drivers/mmc", "drivers/net/ethernet",
-    "drivers/net/hyperv", "drivers/net/mdio", "drivers/net/phy", "drivers/net/usb", "drivers/net/vmxnet3",
-    "drivers/nvme/host", "drivers/pci/controller", "drivers/scsi", "drivers/usb/host", "drivers/usb/storage",
-    "drivers/virtio",
+    "drivers/ata", "drivers/block", "drivers/edac", "drivers/hv", "drivers/message/fusion", "drivers/mmc",
+    "drivers/net/ethernet", "drivers/net/hyperv", "drivers/net/mdio", "drivers/net/phy", "drivers/net/usb",
+    "drivers/net/vmxnet3", "drivers/nvme/host", "drivers/pci/controller", "drivers/scsi", "drivers/usb/host",
+    "drivers/usb/storage", "drivers/virtio",
 )
 GENERIC_EXTRA = (*LAB, "xen-netfront", "xen-blkfront", "mptsas", "usbcore", "vmd")
 

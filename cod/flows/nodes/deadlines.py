@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
+from cod.core import burnins as core
 from cod.core import isolation, transitions
 from cod.model import Effect, Node, Site
-from cod.policy.nodes import lifecycle
+from cod.policy.nodes import burnin, lifecycle
 from cod.policy.scheduler import energy
 from cod.states import NODE_RULES, WORKING, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
 from cod.store.nodes import burnins, captures, holding, nodes, power, sessions
+from cod.store.scheduler import reservations
 
 MOST = 50  # nodes moved by one transaction: tens of milliseconds
 SILENCE = 12  # heartbeats after which a warm node without a connection is lost, whoever held the connection
@@ -30,7 +32,22 @@ def run(tx: Tx, site: Site, now: float, started: float = 0.0) -> list[Effect]:
     for node, step in islice(_due(tx, site, now, started), MOST):
         moved = transitions.apply(tx, node, step, now=now, actor="deadline", policy=site.policy)
         effects += transitions.wakes(node, moved)
+    effects += _test_again(tx, site, now)
     return list(dict.fromkeys(effects))
+
+
+def _test_again(tx: Tx, site: Site, now: float) -> tuple[Effect, ...]:
+    """Begin the burn-in of one node that the site wants tested again; one at a time, so that the others can be had."""
+    due = burnins.stale(tx, now - site.burnin.every) if site.burnin.every else None
+    node = nodes.get(tx, due, lock=True) if due is not None else None
+    if node is None or node.state != NodeState.INACTIVE or node.vcluster_id is not None:
+        return ()
+    core.ask(tx, node, site, now, cause=core.AGAIN, actor="deadline")
+    row = burnins.wanted(tx, node.id)
+    assert row is not None
+    reservations.drop(tx, [node.id])
+    moved = transitions.apply(tx, node, burnin.begin(node, row), now=now, actor="deadline", policy=site.policy)
+    return transitions.wakes(node, moved)
 
 
 def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node, Step]]:

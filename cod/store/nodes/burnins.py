@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import exists, insert, select, update
 
 from cod.model import Burnin
-from cod.states import BurninState
+from cod.states import BurninState, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -40,6 +40,18 @@ def running(tx: Tx, but: int) -> list[Burnin]:
     """Return the burn-ins that run on other nodes than `but`, the newest first."""
     query = select(*_COLUMNS).where(_b.state == BurninState.RUNNING, _b.node_id != but).order_by(_b.id.desc())
     return [Burnin(*row) for row in tx.execute(query.limit(50))]
+
+
+def stale(tx: Tx, before: float) -> int | None:
+    """Return the id of a free, idle node of which no burn-in was asked for since `before`; None where there is none,
+    and while any burn-in is open."""
+    if tx.scalar(select(_b.id).where(_b.state.in_(OPEN)).limit(1)) is not None:
+        return None
+    n = t.nodes.c
+    tested = exists().where(_b.node_id == n.id, _b.asked_at >= before)
+    query = select(n.id).where(n.state == NodeState.INACTIVE, n.vcluster_id.is_(None), ~tested)
+    found: int | None = tx.scalar(query.order_by(n.id).limit(1))
+    return found
 
 
 def add(tx: Tx, **columns: Any) -> None:

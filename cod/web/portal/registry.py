@@ -72,7 +72,6 @@ from cod.web.portal.page import Action, Page, SessionAction
 from cod.web.portal.pages import (
     account,
     audit,
-    captures,
     groups,
     hardware,
     images,
@@ -91,11 +90,12 @@ from cod.web.portal.pages import (
     volumes,
     wizard,
 )
+from cod.web.portal.pages.jobs import burnins, captures
 
 # Where a path fits two patterns, the first one counts: /vclusters/new comes before /vclusters/{name}.
 _MODULES: tuple[ModuleType, ...] = (
     overview, wizard, vclusters, requests, images, captures, templates, volumes, groups, shares, notices, nodes,
-    hardware, timeline, reserve, policy, people, audit, account, signing)
+    hardware, timeline, reserve, policy, people, audit, account, signing, burnins)
 
 PAGES: tuple[Page, ...] = tuple(page for module in _MODULES for page in module.PAGES)
 ACTIONS: tuple[Action | SessionAction, ...] = tuple(

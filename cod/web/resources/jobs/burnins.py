@@ -12,7 +12,7 @@ from cod.flows.nodes import burnins
 from cod.model import BurninView
 from cod.states import BurninState, NodeState
 from cod.web.models import Body, Items, Reply, ReplyOf
-from cod.web.routes import ADMINS, Named, listed, route
+from cod.web.routes import ADMINS, Named, listed, route, see
 
 
 class BurninWish(Body):
@@ -67,9 +67,9 @@ class BurninList(Items[BurninReply]):
 
 
 BURNINS = (
-    route("GET", "/nodes/{name}/burnin", ADMINS, "Show a node's newest burn-in",
+    route("GET", "/nodes/{name}/burnin", see("node"), "Show a node's newest burn-in",
           lambda a: partial(burnins.show, name=a.names.name), reply=BurninReply, names=Named),
-    route("GET", "/nodes/{name}/burnins", ADMINS, "List a node's burn-ins with their results",
+    route("GET", "/nodes/{name}/burnins", see("node"), "List a node's burn-ins with their results",
           lambda a: partial(burnins.history, name=a.names.name), reply=listed(BurninList, BurninReply.of), names=Named),
     route("POST", "/nodes/{name}/burnin", ADMINS, "Test a free node's memory, disks and network",
           lambda a: partial(burnins.want, name=a.names.name, tests=a.body.tests, seconds=a.body.seconds,

@@ -1,0 +1,1 @@
+"""Pages of what an agent does on demand while its node is out of use: captures and burn-ins."""
