@@ -236,6 +236,7 @@ def edge(context: PartContext) -> list[Any]:
     from cod.net.confd.server import ConfdServer
     from cod.net.dhcp.ra import RouterAdvertiser
     from cod.net.dhcp.server import DhcpServer
+    from cod.net.dns.notifier import Notifier
     from cod.net.dns.server import DnsServer
     from cod.net.tftp.server import TftpServer
     from cod.periodic import Timer
@@ -256,6 +257,7 @@ def edge(context: PartContext) -> list[Any]:
         *(RouterAdvertiser(g.reactor, interface) for interface in interfaces),
         *(DnsServer(g.reactor, g.pool, g.site, address, port=site.dns.port, forward=site.dns.forward, clock=g.clock)
           for address in by_address if site.dns.port),
+        *([Notifier(g.reactor, g.pool, g.site, g.clock)] if site.dns.port else []),
         *(TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock) for subnet in by_address.values()),
         confd,
         *nmp,

@@ -122,7 +122,7 @@ class DnsRecord:
 class DnsAnswer:
     """What the site says of a name of its own. `code` is 'ok' or 'nxdomain'; 'ok' without records is an empty answer.
 
-    zone     whose SOA a negative answer names, with `serial`
+    zone     whose SOA a negative answer names, with `serial`; '': the name's own
     server   the address of the server that is asked belongs to the name
     """
 

@@ -370,6 +370,8 @@ class Dns:
 
     port      0: none
     forward   servers to ask about other names
+    secondaries   (address, port) of the servers that may copy the zones, and are told of changes
+    name_servers  the zones' name servers: addresses of the site's own, names of others; none: this server
     names     names that owners may add to a vcluster, at most
     external  such a name may lead to a host elsewhere
     """
@@ -378,6 +380,8 @@ class Dns:
     forward: tuple[str, ...] = ()
     names: int = 100
     external: bool = False
+    secondaries: tuple[tuple[str, int], ...] = ()
+    name_servers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

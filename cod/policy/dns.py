@@ -1,67 +1,194 @@
 """Which DNS names are the site's, and what each means. Pure; who has which address is `store.nodes.dns_names`' matter.
 
-The zone is the site's domain. Below it, each vcluster's name is a domain of its own with its nodes in it::
+The site's domain is a zone, each vcluster below it another, and so are the reverse names of each subnet::
 
-    cod.internal            the zone's apex (SOA, NS)
-    pool.cod.internal       a vcluster: it exists, and has no address
+    cod.internal            the site's zone (SOA, NS, and the vclusters' NS)
+    pool.cod.internal       the zone of a vcluster (SOA, NS)
     n4.pool.cod.internal    its node n4
+    _catalog.cod.internal   the list of all zones, for secondaries (RFC 9432)
+    77.10.in-addr.arpa      the zone of a subnet 10.77.0.0/16
 
-For reverse names (RFC 1035 section 3.5) the site is the authority on its subnets' blocks of vcluster addresses only:
-whose the other addresses are, others know.
+A subnet's prefix length is rounded up to a whole octet: a /22 has four zones. A longer one than /24 has a zone as in
+RFC 2317, 64-127.2.0.192.in-addr.arpa, into which the owner of 2.0.192.in-addr.arpa can lead; the plain names of its
+addresses are answered, too, for clients that ask this server.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network
 
-from cod.model import Site, ipv4
+from cod.model import Site, Subnet, dotted, ipv4
+from cod.policy.nodes.subnets import at
 
 _OCTET = re.compile(r"[0-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5]")
+_ARPA = ".in-addr.arpa"
 
-NAME_SERVER = "ns"  # label of the server itself below the domain
+NAME_SERVER = "ns"  # label of the server itself below the domain; with a number where the site has several
+CATALOG = "_catalog"
+_SERVERS = re.compile(rf"{NAME_SERVER}[0-9]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """A zone of the site. `kind` and `key` say whose serial it has: ('site', ''), ('vcluster', its name) or ('subnet',
+    its name). `span`: the addresses of a reverse zone."""
+
+    name: str
+    kind: str
+    key: str = ""
+    span: range = range(0)
+
+    @property
+    def is_part(self) -> bool:
+        """Return whether it is a reverse zone of less than 256 addresses (RFC 2317)."""
+        return 0 < len(self.span) < 256
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a name is in the site's tree.
 
-    what  'apex', 'server' (the name server itself), 'vcluster', 'node', 'address' (a reverse name), or 'nothing': a
-          name of ours that cannot be anybody's
+    what  'apex' of a zone, 'server' (a name server), 'vcluster' (the apex of its zone, if there is such a vcluster),
+          'node', 'address' (a reverse name), 'between' (a domain of reverse names), or 'nothing': a name of ours that
+          cannot be anybody's
+    zone  that it is in, or would be; None: a reverse name outside of the zone of its subnet (RFC 2317)
     """
 
     what: str
+    zone: Zone | None
     vcluster: str = ""
     host: str = ""
     address: int = 0
 
 
-def place(name: str, site: Site) -> Place | None:
+def site_zone(site: Site) -> Zone:
+    """Return the zone of the site's domain."""
+    return Zone(site.domain, "site")
+
+
+def catalog_zone(site: Site) -> Zone:
+    """Return the zone that lists the others."""
+    return Zone(f"{CATALOG}.{site.domain}", "site")
+
+
+def vcluster_zone(name: str, site: Site) -> Zone:
+    """Return the zone of a vcluster."""
+    return Zone(f"{name}.{site.domain}", "vcluster", name)
+
+
+def place(name: str, site: Site, subnets: Iterable[Subnet]) -> Place | None:
     """Return what `name` (lower case, without the last dot) is; None where it is not the site's to say."""
     if name == site.domain:
-        return Place("apex")
+        return Place("apex", site_zone(site))
     if name.endswith("." + site.domain):
         labels = name.removesuffix("." + site.domain).split(".")
-        if labels == [NAME_SERVER]:
-            return Place("server")
+        if labels == [CATALOG]:
+            return Place("apex", catalog_zone(site))
         if len(labels) == 1:
-            return Place("vcluster", labels[0])
-        return Place("node", labels[1], labels[0]) if len(labels) == 2 else Place("nothing")
-    if name.endswith(".in-addr.arpa"):
-        return _reverse(name.removesuffix(".in-addr.arpa").split(".")[::-1], site)
-    return None
-
-
-def _reverse(octets: list[str], site: Site) -> Place | None:
-    if len(octets) != 4 or not all(map(_OCTET.fullmatch, octets)):
+            if name in dict(name_servers(site)):
+                return Place("server", site_zone(site))
+            return Place("vcluster", vcluster_zone(labels[0], site), labels[0])
+        if len(labels) == 2:
+            return Place("node", vcluster_zone(labels[1], site), labels[1], labels[0])
+        return Place("nothing", vcluster_zone(labels[-1], site), labels[-1])
+    first = first_address(name)
+    if first is None:
         return None
-    address = ipv4(".".join(octets))
-    ours = any(ipv4(subnet.block_pool[0]) <= address <= ipv4(subnet.block_pool[1]) for subnet in site.subnets)
-    ours = ours or (site.isolation is not None and IPv4Address(address) in IPv4Network(site.isolation.networks))
-    return Place("address", address=address) if ours else None
+    subnet = at(subnets, dotted(first))
+    if subnet is not None:
+        return _reverse(name, first, subnet, site)
+    isolated = site.isolation is not None and IPv4Address(first) in IPv4Network(site.isolation.networks)
+    return Place("address", None, address=first) if isolated and name == reverse_name(first) else None
+
+
+def _reverse(name: str, first: int, subnet: Subnet, site: Site) -> Place | None:
+    zone = next((zone for zone in reverse_zones(subnet) if first in zone.span), None)
+    assert zone is not None
+    if name == zone.name:
+        return Place("apex", zone)
+    labels = name.removesuffix(_ARPA).split(".")
+    if len(labels) != 4 or "-" in labels[0]:
+        if not name.endswith("." + zone.name):
+            return None  # a domain above the zone
+        if len(labels) < 4:
+            return Place("between", zone)
+        host = name.removesuffix("." + zone.name)
+        if not zone.is_part or not _OCTET.fullmatch(host) or first & ~0xFF | int(host) not in zone.span:
+            return Place("nothing", zone)
+        return Place("address", zone, address=first & ~0xFF | int(host))
+    ours = ipv4(subnet.block_pool[0]) <= first <= ipv4(subnet.block_pool[1])
+    if site.dns.forward and not ours:
+        return None  # others may know
+    return Place("address", zone if name.endswith("." + zone.name) else None, address=first)
+
+
+def first_address(name: str) -> int | None:
+    """Return the first address that a reverse name (RFC 1035 section 3.5, RFC 2317) is about; None for another name."""
+    if not name.endswith(_ARPA):
+        return None
+    labels = name.removesuffix(_ARPA).split(".")[::-1]
+    octets = [label if place < 3 else label.partition("-")[0] for place, label in enumerate(labels[:4])]
+    if not all(map(_OCTET.fullmatch, octets)):
+        return None
+    return ipv4(".".join([*octets, *["0"] * (4 - len(octets))]))
+
+
+@lru_cache(maxsize=1024)
+def reverse_zones(subnet: Subnet) -> Sequence[Zone]:
+    """Return the zones of a subnet's reverse names."""
+    network = IPv4Network(subnet.network)
+    if network.prefixlen > 24:
+        return (_zone(network, subnet.name),)
+    whole = max(-(-network.prefixlen // 8) * 8, 8)
+    return tuple(_zone(part, subnet.name) for part in network.subnets(new_prefix=whole))
+
+
+def _zone(network: IPv4Network, subnet: str) -> Zone:
+    first, last = int(network.network_address), int(network.broadcast_address)
+    octets = str(network.network_address).split(".")[: min(network.prefixlen, 24) // 8]
+    if network.prefixlen > 24:
+        octets.append(f"{first & 0xFF}-{last & 0xFF}")
+    return Zone(".".join(octets[::-1]) + _ARPA, "subnet", subnet, range(first, last + 1))
+
+
+def reverse_name(address: int, zone: Zone | None = None) -> str:
+    """Return the name of an address in its reverse zone, or its plain one."""
+    octets = dotted(address).split(".")[::-1]
+    return f"{octets[0]}.{zone.name}" if zone and zone.is_part else ".".join(octets) + _ARPA
 
 
 def full_name(host: str, vcluster: str, site: Site) -> str:
     """Return a node's name in DNS, without the last dot."""
     return f"{host}.{vcluster}.{site.domain}"
+
+
+def name_servers(site: Site) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the zones' name servers with their addresses, the first one's first: those that the site file names; by
+    default this server, at its addresses. Those of the site have names below its domain."""
+    if not site.dns.name_servers:
+        addresses = dict.fromkeys(subnet.server for subnet in site.subnets)
+        return [(f"{NAME_SERVER}.{site.domain}", tuple(addresses))]
+    return list(_named(site))
+
+
+def _named(site: Site) -> Iterator[tuple[str, tuple[str, ...]]]:
+    own = 0
+    for each in site.dns.name_servers:
+        if _is_address(each):
+            own += 1
+            yield f"{NAME_SERVER}{own}.{site.domain}", (each,)
+        else:
+            yield each, ()
+
+
+def _is_address(text: str) -> bool:
+    return all(map(_OCTET.fullmatch, text.split("."))) and text.count(".") == 3
+
+
+def is_reserved(label: str) -> bool:
+    """Return whether no vcluster may have that name: name servers have it, or may get it."""
+    return _SERVERS.fullmatch(label) is not None

@@ -26,10 +26,12 @@ from cod.site.values import (
     HostName,
     MailAddress,
     Mark,
+    NameServer,
     NotNegative,
     Port,
     Positive,
     Priority,
+    Secondary,
     Table,
     address_and_port,
 )
@@ -114,6 +116,11 @@ class DnsTable(Table):
                                              "site's networks; none: such questions are refused")
     names: int = Field(100, ge=0, le=10_000, description="names (CNAME) that owners may add to a vcluster, at most")
     external: bool = Field(False, description="such a name may lead to a host elsewhere")
+    secondaries: tuple[Secondary, ...] = Field((), description="servers that may copy the zones (AXFR) and are told of "
+                                               "changes (NOTIFY): ADDRESS, or ADDRESS:PORT")
+    name_servers: tuple[NameServer, ...] = Field((), description="the zones' name servers: addresses of the site's "
+                                                 "own, in the same order on each, and host names of others; none: this "
+                                                 "one")
 
 
 class NmpTable(Table):

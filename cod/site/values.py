@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from cod.model import DNS_LABEL, DNS_NAME
 from cod.policy.hardware.attributes import ATTRIBUTES
@@ -67,6 +68,25 @@ def _attribute(path: str) -> str:
 
 
 Attribute = Annotated[str, AfterValidator(_attribute)]
+
+
+def _secondary(value: object) -> tuple[str, int]:
+    address, colon, port = str(value).partition(":")
+    if colon and not (port.isdigit() and 0 < int(port) < 65536):
+        raise ValueError(f"{value!r} should be ADDRESS or ADDRESS:PORT, such as 192.0.2.53")
+    return str(IPv4Address(address)), int(port or 53)
+
+
+def _name_server(text: str) -> str:
+    if text.replace(".", "").isdigit():
+        return str(IPv4Address(text))
+    if not re.fullmatch(DNS_NAME, text) or "." not in text:
+        raise ValueError(f"{text!r} should be an IPv4 address or a full host name")
+    return text
+
+
+Secondary = Annotated[tuple[str, int], BeforeValidator(_secondary)]
+NameServer = Annotated[str, Field(max_length=253), AfterValidator(_name_server)]
 
 
 def address_and_port(pair: str) -> tuple[str, int]:

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 from sqlalchemy import Engine, LargeBinary, Table, delete, insert, or_, select, update
 
 from cod.states import NODE_RULES, BurninState, Disk, NodeState
-from cod.store import schema
+from cod.store import dns_zones, schema
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -161,6 +161,7 @@ def _insert(tx: Tx, name: str, rows: list[dict[str, Any]]) -> None:
 def _disbelieve(tx: Tx, now: float) -> None:
     for table in _FORGOTTEN:
         tx.execute(delete(table))
+    dns_zones.touch_all(tx, now)  # secondaries have seen serials that the backup does not know
     a = t.power_actions  # generations have gone back: a wish of then would be taken for one of now
     tx.execute(update(a).where(a.c.done_at.is_(None)).values(
         done_at=now, claimed_by=None, claim_expires=None, error="dropped: restored from a backup"))

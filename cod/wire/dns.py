@@ -6,6 +6,7 @@ to case and repeated as it was written, answers that fit the client's datagram.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from dnslib import (
     CNAME,
     EDNS0,
     NS,
+    OPCODE,
     PTR,
     QTYPE,
     RCODE,
@@ -24,6 +26,7 @@ from dnslib import (
     A,
     DNSHeader,
     DNSLabel,
+    DNSQuestion,
     DNSRecord,
 )
 
@@ -35,6 +38,8 @@ PLAIN = 512  # bytes of a datagram without EDNS
 LARGEST = 1232  # bytes of one with it: what passes everywhere unfragmented (DNS flag day 2020)
 LABEL, NAME = 63, 255  # bytes of a label, of a whole name (RFC 1035, section 2.3.4)
 STREAM = 65535  # bytes of a message over TCP
+PART = 150  # records in a message of a whole zone: with names of 255 bytes they fit, too
+REFRESH, RETRY, EXPIRE = 3600, 600, 1_209_600  # seconds: when secondaries ask by themselves, and give up
 
 
 class DecodeError(PeerError, ValueError):
@@ -51,12 +56,17 @@ class Unanswerable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question as it came. `room`: bytes that its answer may have; `recursive`: others may be asked for it."""
+    """A question as it came. `room`: bytes that its answer may have; `recursive`: others may be asked for it.
+
+    transfer  the whole zone is asked for; `known`: the serial of it that the client has, None: it has none
+    """
 
     record: DNSRecord
     question: DnsQuestion
     room: int
     recursive: bool
+    transfer: bool = False
+    known: int | None = None
 
 
 def decode(data: bytes, *, stream: bool = False) -> Query:
@@ -78,10 +88,16 @@ def decode(data: bytes, *, stream: bool = False) -> Query:
     if len(record.questions) != 1:
         raise Unanswerable(_empty(record, "FORMERR"))
     asked = record.q
-    if asked.qclass != CLASS.IN or asked.qtype in (QTYPE.AXFR, QTYPE.IXFR):
+    if asked.qclass != CLASS.IN or (asked.qtype == QTYPE.AXFR and not stream):
         raise Unanswerable(_empty(record, "REFUSED"))
     name = str(asked.qname).rstrip(".").lower()
-    return Query(record, DnsQuestion(name, str(QTYPE[asked.qtype])), room, bool(record.header.rd))
+    if asked.qtype not in (QTYPE.AXFR, QTYPE.IXFR):
+        return Query(record, DnsQuestion(name, str(QTYPE[asked.qtype])), room, bool(record.header.rd))
+    if not stream:  # the answer's SOA says whether it is worth a connection (RFC 1995 section 2)
+        return Query(record, DnsQuestion(name, "SOA"), room, False)
+    soas = [one.rdata for one in record.auth if one.rtype == QTYPE.SOA] if asked.qtype == QTYPE.IXFR else []
+    known = soas[0].times[0] if soas and isinstance(soas[0], SOA) else None
+    return Query(record, DnsQuestion(name, "AXFR"), room, False, True, known)
 
 
 def refused(query: Query) -> bytes:
@@ -94,29 +110,30 @@ def failed(query: Query) -> bytes:
     return _empty(query.record, "SERVFAIL")
 
 
-def encode(query: Query, answer: DnsAnswer, *, domain: str, server: str) -> bytes:
-    """Return the reply. `server` is the address of this server as the client sees it."""
+def encode(query: Query, answer: DnsAnswer, *, primary: str, domain: str, server: str) -> bytes:
+    """Return the reply. `primary` is the first of the zone's name servers; `server` the address of this server as the
+    client sees it."""
     reply = _reply(query.record, "NXDOMAIN" if answer.code == "nxdomain" else "NOERROR", authority=True)
     asked = query.record.q.qname
     for each in answer.records:
-        reply.add_answer(record(each, domain, asked if each.name == query.question.name else None))
+        reply.add_answer(record(each, primary, domain, asked if each.name == query.question.name else None))
     if answer.server:
         reply.add_answer(RR(asked, QTYPE.A, rdata=A(server), ttl=TTL))
     if not reply.rr or answer.code == "nxdomain":  # for how long that may be believed (RFC 2308)
         zone = answer.zone or asked  # as asked: not each name can be made of text
-        reply.add_auth(RR(zone, QTYPE.SOA, rdata=_soa(domain, answer.serial), ttl=TTL))
+        reply.add_auth(RR(zone, QTYPE.SOA, rdata=_soa(primary, domain, answer.serial), ttl=TTL))
     data = bytes(reply.pack())
     return data if len(data) <= query.room else shortened(query, authority=True)
 
 
-def record(each: DnsRecord, domain: str, name: DNSLabel | None = None) -> RR:
+def record(each: DnsRecord, primary: str, domain: str, name: DNSLabel | None = None) -> RR:
     """Return a record as dnslib has it. `name`: the record's, as a client wrote it."""
     data: Any
     match each.type, each.data:
         case "A", int(address):
             data = A(dotted(address))
         case "SOA", int(serial):
-            data = _soa(domain, serial)
+            data = _soa(primary, domain, serial)
         case "SSHFP", (int(algorithm), int(kind), str(fingerprint)):
             data = SSHFP(algorithm, kind, bytes.fromhex(fingerprint))
         case "NS" | "PTR" | "CNAME" | "TXT", str(text):
@@ -129,8 +146,36 @@ def record(each: DnsRecord, domain: str, name: DNSLabel | None = None) -> RR:
 _TEXTUAL: dict[str, Any] = {"NS": NS, "PTR": PTR, "CNAME": CNAME, "TXT": TXT}
 
 
-def _soa(domain: str, serial: int) -> SOA:
-    return SOA(f"ns.{domain}", f"hostmaster.{domain}", (serial & 0xFFFFFFFF, 3600, 600, 86400, TTL))
+def _soa(primary: str, domain: str, serial: int) -> SOA:
+    return SOA(primary, f"hostmaster.{domain}", (serial & 0xFFFFFFFF, REFRESH, RETRY, EXPIRE, TTL))
+
+
+def transfer(query: Query, records: Sequence[DnsRecord], *, primary: str, domain: str) -> Iterator[bytes]:
+    """Yield the messages of a whole zone (RFC 5936), whose SOA is the first of `records`; of nothing but the SOA where
+    the client has that already (RFC 1995)."""
+    if query.known is not None and query.known == records[0].data:
+        rest: Sequence[DnsRecord] = records[:1]
+    else:
+        rest = [*records, records[0]]
+    for start in range(0, len(rest), PART):
+        message = _reply(query.record, "NOERROR", authority=True)
+        for each in rest[start:start + PART]:
+            message.add_answer(record(each, primary, domain))
+        yield bytes(message.pack())
+
+
+def notify(zone: str, number: int) -> bytes:
+    """Return the message that tells a secondary that a zone has changed (RFC 1996)."""
+    header = DNSHeader(id=number, qr=0, aa=1, rd=0)
+    header.opcode = OPCODE.NOTIFY
+    return bytes(DNSRecord(header, q=DNSQuestion(zone, QTYPE.SOA)).pack())
+
+
+def notified(data: bytes) -> int | None:
+    """Return the number of the NOTIFY that a message answers; None where it is no such answer."""
+    if len(data) < 12 or not data[2] & 0x80 or data[2] >> 3 & 0xF != OPCODE.NOTIFY:
+        return None
+    return int.from_bytes(data[:2], "big")
 
 
 def _reply(record: DNSRecord, code: str, *, authority: bool = False) -> DNSRecord:

@@ -21,14 +21,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cod.core import seed_parts, transitions
-from cod.model import Assignment, Effect, HostKeyMaker, Inviter, Node, Refused, Result, Site, ipv4, owner_of
+from cod.model import (
+    Assignment,
+    Effect,
+    HostKeyMaker,
+    Inviter,
+    Node,
+    Refused,
+    Result,
+    Site,
+    Vcluster,
+    ipv4,
+    owner_of,
+)
 from cod.orders import BurninPlan, Deposit, Order
 from cod.policy.hardware import keep
 from cod.policy.nodes import capture, inner_vcm, lifecycle, prime, seed, template
 from cod.policy.nodes import host_keys as host_key_policy
 from cod.policy.nodes.subnets import numbers
 from cod.states import Disk, NodeEvent, NodeState
-from cod.store import vcms
+from cod.store import dns_zones, vcms
 from cod.store.engine import Tx
 from cod.store.images import images, templates
 from cod.store.nodes import burnins, captures, holding, host_keys, nodes, sessions
@@ -72,17 +84,15 @@ def current(
     server = _server(site, address)
     configuration = template.parse(wanted.document)
     order = _prime(tx, node, order_id, wanted, configuration, site, f"http://{server}:{site.http_port}/images")
+    vcluster = vclusters.get(tx, node.vcluster_id or 0)
+    # With `seedfrom`, cloud-init reads no vendor data of the seed, and makes its host keys itself.
+    brings = configuration.seed and not configuration.own_host_keys and not configuration.seedfrom
+    keyed = _host_key(tx, node, order_id, maker if brings else None, vcluster, now)
     if not configuration.seed:
-        host_keys.forget(tx, node.id)
         return replace(order, keep=spared)
-    parts = list(seed_parts.parts(tx, node, wanted, site))
+    parts = keyed + list(seed_parts.parts(tx, node, wanted, site))
     if inviter is not None:
         parts += _vcm_inside(tx, node, order_id, site, server, inviter, now)
-    if maker is not None and not configuration.own_host_keys:
-        parts.append(_host_key(tx, node, order_id, maker, now))
-    else:
-        host_keys.forget(tx, node.id)
-    vcluster = vclusters.get(tx, node.vcluster_id or 0)
     domain = f"{vcluster.name}.{site.domain}" if vcluster else site.domain
     files = seed.seed_files(configuration, instance=order_id, fqdn=f"{node.hostname or node.name}.{domain}",
                             mac=node.boot_mac, parts=parts,
@@ -104,12 +114,22 @@ def _prime(
                  table=parts.table, partitions=parts.partitions, images=parts.images, sector=parts.sector)
 
 
-def _host_key(tx: Tx, node: Node, order_id: str, maker: HostKeyMaker, now: float) -> seed.SeedPart:
-    """Return the part with the node's SSH host key, whose public half is noted. The same order has the same key."""
-    salt = host_keys.salt(tx, node.id, order_id) or maker.salt
-    key, private = maker.make(salt, order_id)
-    host_keys.put(tx, node.id, key, order_id=order_id, salt=salt, now=now)
-    return host_key_policy.seed_part(key, private)
+def _host_key(
+    tx: Tx, node: Node, order_id: str, maker: HostKeyMaker | None, vcluster: Vcluster | None, now: float
+) -> list[seed.SeedPart]:
+    """Return the part with the node's SSH host key, whose public half is noted; without a `maker` there is none. The
+    same order has the same key."""
+    parts: list[seed.SeedPart] = []
+    if maker is None:
+        changed = host_keys.forget(tx, node.id)
+    else:
+        salt = host_keys.salt(tx, node.id, order_id) or maker.salt
+        key, private = maker.make(salt, order_id)
+        changed = host_keys.put(tx, node.id, key, order_id=order_id, salt=salt, now=now)
+        parts.append(host_key_policy.seed_part(key, private))
+    if changed and vcluster is not None:
+        dns_zones.touch(tx, [("vcluster", vcluster.name)], now)
+    return parts
 
 
 def _vcm_inside(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cod.model import NameView, Refused, Site, Vcluster, VclusterName, dotted
 from cod.policy import vcluster_names as policy
 from cod.policy.dns import full_name
-from cod.store import views
+from cod.store import dns_zones, views
 from cod.store.engine import Tx
 from cod.store.nodes import dns_names
 from cod.store.scheduler import vcluster_names, vclusters
@@ -31,14 +31,16 @@ def put(tx: Tx, *, vcluster: str, name: str, target: str, site: Site, now: float
     hosts, known = dns_names.of_vcluster(tx, holder.id), vcluster_names.of(tx, holder.id)
     found = policy.check(name, target, vcluster=holder.name, hosts=hosts, known=known, site=site)
     vcluster_names.put(tx, VclusterName(holder.id, name, found.name, found.external, now, actor))
+    dns_zones.touch(tx, [("vcluster", holder.name)], now)
     return one(tx, vcluster=holder.name, name=name, site=site)
 
 
-def remove(tx: Tx, *, vcluster: str, name: str, site: Site) -> None:
+def remove(tx: Tx, *, vcluster: str, name: str, site: Site, now: float) -> None:
     """Remove a name. What leads to it dangles then. Raises `Refused`."""
     holder = _live(tx, vcluster)
     one(tx, vcluster=holder.name, name=name, site=site)
     vcluster_names.remove(tx, holder.id, name)
+    dns_zones.touch(tx, [("vcluster", holder.name)], now)
 
 
 def _live(tx: Tx, vcluster: str) -> Vcluster:

@@ -28,6 +28,7 @@ from cod.model import (
     Vcluster,
     VclusterView,
 )
+from cod.policy import dns
 from cod.policy.hardware import match
 from cod.policy.nodes import isolation
 from cod.policy.people import names
@@ -77,6 +78,8 @@ def create(
     owner = groups.named(tx, group, "group")
     wanted = templates.usable(tx, template, owner.id)
     names.check_label(name)
+    if dns.is_reserved(name):
+        raise Refused("invalid", f"{name} is the name of a name server in DNS: choose another", "name")
     if vclusters.by_name(tx, name):
         raise Refused("conflict", f"there is a vcluster {name!r} already", "name")
     match.check(attributes, site.types)

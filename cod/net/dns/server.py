@@ -17,14 +17,13 @@ from typing import Any
 import prometheus_client as prometheus
 from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IAddress
-from twisted.internet.protocol import DatagramProtocol, Factory
-from twisted.protocols.basic import Int16StringReceiver
-from twisted.protocols.policies import TimeoutMixin
+from twisted.internet.protocol import DatagramProtocol
 from twisted.python.failure import Failure
 
 from cod.flows.boot import dns as flow
+from cod.flows.boot import zones
 from cod.model import DnsAnswer, SiteRef
+from cod.net.dns.streams import Stream, Streams
 from cod.net.socketservice import SocketService
 from cod.pool import Pool
 from cod.wire import dns as wire
@@ -32,8 +31,7 @@ from cod.wire import dns as wire
 BATCH = 256  # questions in one read
 LONGEST = 4096  # bytes of a question
 BUFFER = 2**20  # bytes that wait in the kernel
-STREAMS = 200  # TCP connections at a time
-IDLE = 10.0  # seconds that one may be silent
+TRANSFERS = 10  # whole zones that are sent at a time
 PATIENCE = 2.0  # seconds for one of the servers that are asked
 PASSED_ON = 500  # questions that may be with other servers at a time
 
@@ -64,6 +62,7 @@ class DnsServer(SocketService):
         self._networks += [ip_network(rules.networks)] if rules else []
         self._streams: Any = None
         self.passed_on = 0
+        self.transfers = 0
 
     def _open(self) -> socket.socket:
         for last in [*[False] * 10, True]:
@@ -73,7 +72,7 @@ class DnsServer(SocketService):
             opened.bind((self._address, self.port))
             port = opened.getsockname()[1]
             try:
-                self._streams = self._reactor.listenTCP(port, _Streams(self), interface=self._address)
+                self._streams = self._reactor.listenTCP(port, Streams(self.asked), interface=self._address)
             except CannotListenError:
                 opened.close()
                 if self.port or last:  # any port would do, but the one that UDP got is somebody's for TCP
@@ -113,28 +112,34 @@ class DnsServer(SocketService):
 
     # ------------------------------------------------------------ UDP and TCP alike
 
-    def asked(self, data: bytes, peer: str, reply: Reply) -> None:
-        """A question came over a stream."""
+    def asked(self, data: bytes, peer: str, stream: Stream) -> None:
+        """Answer a question that came over a stream."""
         batch: list[tuple[wire.Query, str, Reply]] = []
-        self._take(data, peer, reply, batch, stream=True)
-        self._look_up(batch)
+        if not self._take(data, peer, stream.answer, batch, stream=True):
+            stream.drop()
+        elif batch and batch[0][0].transfer:
+            self._transfer(batch[0][0], peer, stream)
+        else:
+            self._look_up(batch)
 
     def _take(
         self, data: bytes, peer: str, reply: Reply, batch: list[tuple[wire.Query, str, Reply]], *, stream: bool = False
-    ) -> None:
+    ) -> bool:
+        """Put the question into the batch, or refuse it; return whether it is one."""
         try:
             batch.append((wire.decode(data, stream=stream), peer, reply))
         except wire.DecodeError as error:
             ANSWERS.labels("malformed").inc()
             log.debug("dropped: %s", error)
+            return False
         except wire.Unanswerable as refusal:
             ANSWERS.labels("refused").inc()
             reply(refusal.reply)
+        return True
 
     def _look_up(self, batch: Sequence[tuple[wire.Query, str, Reply]]) -> None:
         if batch:
-            asked = self._pool.read(flow.answer, [query.question for query, _, _ in batch], self._site.current,
-                                    int(self._clock()))
+            asked = self._pool.read(flow.answer, [query.question for query, _, _ in batch], self._site.current)
             asked.addCallbacks(self._answer, self._fail, callbackArgs=(batch,), errbackArgs=(batch,))
 
     def _answer(self, answers: Sequence[DnsAnswer | None], batch: Sequence[tuple[wire.Query, str, Reply]]) -> None:
@@ -150,13 +155,48 @@ class DnsServer(SocketService):
             self._pass_on(query, peer, reply)
             return
         ANSWERS.labels(answer.code).inc()
-        reply(wire.encode(query, answer, domain=self._site.current.domain, server=self._address))
+        site = self._site.current
+        reply(wire.encode(query, answer, primary=flow.primary(site), domain=site.domain, server=self._address))
 
     def _fail(self, failure: Failure, batch: Sequence[tuple[wire.Query, str, Reply]]) -> None:
         log.error("%d questions could not be looked up: %s", len(batch), failure.getErrorMessage())
         for query, _, reply in batch:
             ANSWERS.labels("failed").inc()
             reply(wire.failed(query))
+
+    # ------------------------------------------------------------ whole zones
+
+    def _transfer(self, query: wire.Query, peer: str, stream: Stream) -> None:
+        """Send a zone to a secondary of the site's; to nobody else."""
+        site = self._site.current
+        if peer not in {address for address, _ in site.dns.secondaries} or self.transfers >= TRANSFERS:
+            ANSWERS.labels("refused").inc()
+            log.info("the zone %s is not sent to %s", query.question.name, peer)
+            stream.answer(wire.refused(query))
+            return
+        self.transfers += 1
+        found = self._pool.read(zones.transfer, query.question.name, site)
+        found.addCallback(self._send, query, peer, stream)
+        found.addErrback(self._not_sent, query, stream)
+        found.addBoth(self._transferred)
+
+    def _send(self, zone: zones.Transfer | None, query: wire.Query, peer: str, stream: Stream) -> Any:
+        if zone is None:
+            ANSWERS.labels("refused").inc()
+            stream.answer(wire.refused(query))
+            return None
+        ANSWERS.labels("transfer").inc()
+        log.info("zone %s, serial %d, to %s", query.question.name, zone.serial, peer)
+        site = self._site.current
+        return stream.send_all(wire.transfer(query, zone.records, primary=zone.primary, domain=site.domain))
+
+    def _not_sent(self, failure: Failure, query: wire.Query, stream: Stream) -> None:
+        log.error("the zone %s cannot be sent: %s", query.question.name, failure.getErrorMessage())
+        ANSWERS.labels("failed").inc()
+        stream.answer(wire.failed(query))
+
+    def _transferred(self, _: object) -> None:
+        self.transfers -= 1
 
     # ------------------------------------------------------------ names of others
 
@@ -220,55 +260,3 @@ class _Passed(DatagramProtocol):
         self._port.stopListening()
         self._reply(data)
         self._done(code)
-
-
-class _Stream(Int16StringReceiver, TimeoutMixin):
-    """A client's TCP connection (RFC 7766): questions and answers, each behind its length."""
-
-    MAX_LENGTH = LONGEST
-    transport: Any
-
-    def __init__(self, server: DnsServer, open_: set[_Stream]) -> None:
-        self._server, self._open = server, open_
-
-    def connectionMade(self) -> None:
-        """Let it in, if there is room."""
-        if len(self._open) >= STREAMS:
-            self.transport.abortConnection()
-            return
-        self._open.add(self)
-        self.setTimeout(IDLE)  # type: ignore[no-untyped-call]
-
-    def stringReceived(self, string: bytes) -> None:
-        """A question."""
-        self.resetTimeout()  # type: ignore[no-untyped-call]
-        self._server.asked(string, self.transport.getPeer().host, self._answer)
-
-    def lengthLimitExceeded(self, length: int) -> None:
-        """Drop the connection: no question is that long."""
-        self.transport.abortConnection()
-
-    def timeoutConnection(self) -> None:
-        """Close a connection that has been silent."""
-        self.transport.abortConnection()
-
-    def _answer(self, data: bytes) -> None:
-        if self.connected:
-            self.sendString(data)  # type: ignore[no-untyped-call]
-
-    def connectionLost(self, reason: Failure = None) -> None:  # type: ignore[assignment]
-        """Forget the connection."""
-        self.setTimeout(None)  # type: ignore[no-untyped-call]
-        self._open.discard(self)
-
-
-class _Streams(Factory):
-    """The server's open streams."""
-
-    def __init__(self, server: DnsServer) -> None:
-        self._server = server
-        self._open: set[_Stream] = set()
-
-    def buildProtocol(self, addr: IAddress | None) -> _Stream:
-        """Return a stream for a client."""
-        return _Stream(self._server, self._open)

@@ -21,6 +21,7 @@ from sqlalchemy import Select, case, delete, insert, or_, select, update
 
 from cod.model import AddressBlock, Binding, Node, Refused, Vcluster, ipv4, joined
 from cod.states import NodeState
+from cod.store import dns_zones
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.scheduler import address_blocks
@@ -115,6 +116,7 @@ def reserve(tx: Tx, node: Node, mac: str, vcluster: Vcluster, hostname: str, now
     forget(tx, [address])
     subnet = next(block.subnet for block in blocks if address in block.addresses)
     add(tx, [Binding(address, mac, "vcluster", node.id, subnet, hostname, "reserved", FOREVER)])
+    dns_zones.touch(tx, [("vcluster", vcluster.name), ("subnet", subnet)], now)
     return address
 
 

@@ -48,3 +48,9 @@ def named(tx: Tx, addresses: Collection[int]) -> dict[int, tuple[str, str]]:
     if not addresses:
         return {}
     return {row[2]: (row[0], row[1]) for row in tx.execute(_MEMBERS.where(_b.address.in_(addresses)))}
+
+
+def named_between(tx: Tx, first: int, last: int) -> dict[int, tuple[str, str]]:
+    """Return (hostname, vcluster) of the node at each address of a range, in the order of the addresses."""
+    rows = tx.execute(_MEMBERS.where(_b.address.between(first, last)).order_by(_b.address))
+    return {row[2]: (row[0], row[1]) for row in rows}

@@ -14,6 +14,7 @@ from sqlalchemy import delete, func, insert, select, update
 
 from cod.model import Assignment, Node, Vcluster
 from cod.states import Disk
+from cod.store import dns_zones
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.images import templates
@@ -72,6 +73,9 @@ def give_back(tx: Tx, node: Node, *, up_until: float | None = None, keep_disk: b
         t.nodes.c.id == node.id, t.nodes.c.generation == node.generation))
     if done.rowcount != 1:
         raise Stale(node.id, node.generation)
+    holder = tx.scalar(select(t.vclusters.c.name).where(t.vclusters.c.id == node.vcluster_id))
+    subnets = [one.subnet for one in bindings.of_systems(tx, [node.id])]
+    dns_zones.touch(tx, [("vcluster", holder or ""), *(("subnet", subnet) for subnet in subnets)])
     bindings.release(tx, node.id, up_until)
     if not keep_disk:
         host_keys.forget(tx, node.id)

@@ -29,11 +29,14 @@ def salt(tx: Tx, node_id: int, order_id: str) -> str:
     return tx.scalar(query.limit(1)) or ""
 
 
-def put(tx: Tx, node_id: int, key: HostKey, *, order_id: str, salt: str, now: float) -> None:
-    """Note the key that this order installs, in place of all that the node had."""
+def put(tx: Tx, node_id: int, key: HostKey, *, order_id: str, salt: str, now: float) -> bool:
+    """Note the key that this order installs, in place of all that the node had; return whether that is a change."""
+    if of_nodes(tx, [node_id]) == {node_id: [key]}:
+        return False
     forget(tx, node_id)
     tx.execute(insert(t.host_keys).values(node_id=node_id, algorithm=key.algorithm, key=key.key, order_id=order_id,
                                           salt=salt, made_at=now))
+    return True
 
 
 def written(tx: Tx, node_id: int) -> None:
@@ -41,6 +44,6 @@ def written(tx: Tx, node_id: int) -> None:
     tx.execute(update(t.host_keys).where(_k.node_id == node_id, _k.salt != "").values(salt=""))
 
 
-def forget(tx: Tx, node_id: int) -> None:
-    """Forget the keys of a node whose disk does not hold them any more."""
-    tx.execute(delete(t.host_keys).where(_k.node_id == node_id))
+def forget(tx: Tx, node_id: int) -> bool:
+    """Forget the keys of a node whose disk does not hold them any more; return whether there were any."""
+    return tx.execute(delete(t.host_keys).where(_k.node_id == node_id)).rowcount > 0

@@ -11,8 +11,8 @@ from sqlalchemy import Select, delete, func, insert, or_, select, update
 
 from cod.model import Refused, Subnet, Vcluster
 from cod.states import NodeState, ReclaimState, VclusterState
+from cod.store import dns_zones, vcms
 from cod.store import tables as t
-from cod.store import vcms
 from cod.store.engine import Tx, new_id
 from cod.store.scheduler import address_blocks
 
@@ -98,6 +98,7 @@ def add(
         made = get(tx, vcluster_id)
         assert made is not None
         _note(tx, made, "created", now)
+        dns_zones.touch(tx, [dns_zones.SITE, ("vcluster", name)], now)
         return made
 
 
@@ -131,6 +132,7 @@ def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
         raise RuntimeError(f"vcluster {vcluster.name} cannot end: volumes are exported to its addresses")
     vcms.revoke(tx, vcluster.id)
     address_blocks.give_back(tx, vcluster.id)
+    dns_zones.touch(tx, [dns_zones.SITE, ("vcluster", vcluster.name)], now)
     tx.execute(delete(t.vcluster_names).where(t.vcluster_names.c.vcluster_id == vcluster.id))
     tx.execute(update(t.vclusters).where(_v.id == vcluster.id).values(live_name=None))
     return change(tx, vcluster, now, state=VclusterState.ENDED, ended_at=now)

@@ -41,6 +41,7 @@ from cod.store.tables.people import (
 )
 from cod.store.tables.scheduler import (
     claims,
+    dns_zones,
     energy_use,
     marks,
     node_permissions,
@@ -70,6 +71,7 @@ __all__ = [
     "claims",
     "config_templates",
     "conflicts",
+    "dns_zones",
     "energy_use",
     "group_permissions",
     "group_type_limits",

@@ -62,6 +62,15 @@ vcluster_names = table(
     comment="Names beside nodes' host names (CNAME), by vclusters' owners. Those of a vcluster that ends are deleted.",
 )
 
+dns_zones = table(
+    "dns_zones",
+    Column("kind", String(8), primary_key=True, comment="site, vcluster or subnet"),
+    Column("key", Name, primary_key=True, comment="name of the vcluster or the subnet; '' for the site"),
+    Column("serial", BigInteger, nullable=False, comment="of the SOA: rises with each change, never falls"),
+    Column("digest", String(64), nullable=False, default="", comment="of the site file's share; the site's row only"),
+    comment="Serials of the DNS zones. A zone that has ended keeps its row: its name may come back.",
+)
+
 node_permissions = table(
     "node_permissions",
     Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),

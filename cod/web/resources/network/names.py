@@ -59,6 +59,7 @@ NAMES = (
                             site=a.site, now=a.now, actor=a.actor),
           reply=NameReply, body=NameSet, names=NamedLabel),
     route("DELETE", _PATH, use("vcluster"), "Remove a name from a vcluster",
-          lambda a: partial(vcluster_names.remove, vcluster=a.names.name, name=a.names.label, site=a.site),
+          lambda a: partial(vcluster_names.remove, vcluster=a.names.name, name=a.names.label, site=a.site,
+                            now=a.now),
           status=204, names=NamedLabel),
 )

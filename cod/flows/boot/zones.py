@@ -1,0 +1,95 @@
+"""Whole DNS zones, for secondaries: which there are, with their serials, and all records of one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cod.core import zone_records
+from cod.model import DnsRecord, Site
+from cod.policy import dns
+from cod.policy.dns import Zone, full_name
+from cod.policy.nodes import isolation
+from cod.store import dns_zones
+from cod.store.engine import Tx
+from cod.store.nodes import dns_names, host_keys
+from cod.store.scheduler import networks, vcluster_names, vclusters
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A zone as it is now. `records`: its own name's first, the SOA before all others; `primary`: the name server that
+    the SOA names."""
+
+    serial: int
+    primary: str
+    records: tuple[DnsRecord, ...]
+
+
+def every(tx: Tx, site: Site) -> list[tuple[Zone, int]]:
+    """Return the site's zones with their serials, the list of the zones last."""
+    subnets = list(site.subnets)
+    if site.isolation is not None:
+        subnets += [isolation.subnet(each, site.isolation) for each in networks.every(tx)]
+    found = [dns.site_zone(site), *(dns.vcluster_zone(one.name, site) for one in vclusters.live(tx)),
+             *(zone for subnet in subnets for zone in dns.reverse_zones(subnet)), dns.catalog_zone(site)]
+    serials = dns_zones.serials(tx)
+    return [(zone, serials.get((zone.kind, zone.key), 1)) for zone in dict.fromkeys(found)]
+
+
+def transfer(tx: Tx, name: str, site: Site) -> Transfer | None:
+    """Return the zone of that name; None where there is none."""
+    found = every(tx, site)
+    zone, serial = next(((zone, serial) for zone, serial in found if zone.name == name), (None, 0))
+    if zone is None:
+        return None
+    if zone == dns.catalog_zone(site):
+        records = _catalog(zone, [each for each, _ in found if each != zone])
+    elif zone.kind == "site":
+        records = _site(tx, site)
+    elif zone.kind == "vcluster":
+        records = _vcluster(tx, zone.key, site)
+    else:
+        records = _reverse(tx, zone, site)
+    return Transfer(serial, dns.name_servers(site)[0][0], (*zone_records.apex(name, serial, site), *records))
+
+
+def configured(tx: Tx, site: Site, now: float) -> None:
+    """Raise the serials if the site file says something else about the zones than it did before."""
+    said = repr((site.domain, site.dns.name_servers, [(one.name, one.network, one.server) for one in site.subnets]))
+    dns_zones.configure(tx, hashlib.sha256(said.encode()).hexdigest(), now)
+
+
+def _site(tx: Tx, site: Site) -> Iterator[DnsRecord]:
+    servers = dns.name_servers(site)
+    for name, _ in servers:
+        yield from zone_records.addresses(name, site)
+    for vcluster in vclusters.live(tx):
+        for name, _ in servers:
+            yield DnsRecord(dns.vcluster_zone(vcluster.name, site).name, "NS", name)
+
+
+def _vcluster(tx: Tx, name: str, site: Site) -> Iterator[DnsRecord]:
+    vcluster = vclusters.by_name(tx, name)
+    if vcluster is None:
+        return
+    hosts = dns_names.of_vcluster(tx, vcluster.id)
+    keys = host_keys.of_nodes(tx, [host.node_id for host in hosts.values()])
+    for hostname, host in hosts.items():
+        yield from zone_records.of_host(full_name(hostname, name, site), host, keys)
+    for one in vcluster_names.of(tx, vcluster.id).values():
+        yield zone_records.alias(one, name, site)
+
+
+def _reverse(tx: Tx, zone: Zone, site: Site) -> Iterator[DnsRecord]:
+    for address, (hostname, vcluster) in dns_names.named_between(tx, zone.span[0], zone.span[-1]).items():
+        yield DnsRecord(dns.reverse_name(address, zone), "PTR", full_name(hostname, vcluster, site))
+
+
+def _catalog(catalog: Zone, zones: list[Zone]) -> Iterator[DnsRecord]:
+    """Yield the list of zones (RFC 9432)."""
+    yield DnsRecord(f"version.{catalog.name}", "TXT", "2")
+    for zone in zones:
+        label = hashlib.sha256(zone.name.encode()).hexdigest()[:32]
+        yield DnsRecord(f"{label}.zones.{catalog.name}", "PTR", zone.name)

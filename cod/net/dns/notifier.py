@@ -1,0 +1,127 @@
+"""Tells the secondaries which zones have changed (NOTIFY, RFC 1996), until they have answered.
+
+Serials are looked at periodically: whichever server or process changed a zone, each edge tells of it. At its start it
+tells of all zones, since nobody knows what was missed.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from time import time
+from typing import Any
+
+import prometheus_client as prometheus
+from twisted.internet.protocol import DatagramProtocol
+
+from cod.flows.boot import zones
+from cod.model import SiteRef
+from cod.periodic import Periodic
+from cod.pool import Pool
+from cod.wire import dns as wire
+
+PERIOD = 2.0  # seconds between looks
+RETRIES = (2.0, 4.0, 8.0, 16.0, 32.0)  # seconds until a NOTIFY without an answer is sent again, or given up
+AT_ONCE = 100  # unanswered at a time
+
+NOTIFIES = prometheus.Counter("cod_dns_notifies_total", "DNS zone changes that secondaries were told of", ["result"])
+
+log = logging.getLogger("cod.dns")
+
+Target = tuple[str, tuple[str, int]]
+"""A zone, and the secondary that is told."""
+
+
+class Notifier(Periodic):
+    """Looks for changed zones, and tells the site's secondaries."""
+
+    def __init__(
+        self, reactor: Any, pool: Pool, site: SiteRef, clock: Callable[[], float] = time, *, period: float = PERIOD
+    ) -> None:
+        super().__init__(reactor, pool, log, "looking for changed zones", period, at_once=True)
+        self._reactor, self._site, self._clock = reactor, site, clock
+        self._configured = False
+        self._told: dict[Target, int] = {}
+        self._waiting: dict[int, Any] = {}
+        self._socket = _Answers(self._answered)
+        self._port: Any = None
+        self._random = random.SystemRandom()
+
+    def startService(self) -> None:
+        """Begin."""
+        self._port = self._reactor.listenUDP(0, self._socket)
+        super().startService()
+
+    def stopService(self) -> Any:
+        """End; what nobody has answered is told again at the next start."""
+        for _, call in self._waiting.values():
+            call.cancel()
+        self._waiting.clear()
+        port, self._port = self._port, None
+        if port is not None:
+            port.stopListening()
+        return super().stopService()
+
+    async def look(self) -> None:
+        """Tell of each zone whose serial is another one than the last that its secondary was told of."""
+        site = self._site.current
+        if not self._configured:
+            await self._pool.run(zones.configured, site, self._clock())
+            self._configured = True
+        if not site.dns.secondaries:
+            return
+        found = await self._pool.read(zones.every, site)
+        there = {zone.name for zone, _ in found}
+        self._told = {target: serial for target, serial in self._told.items() if target[0] in there}
+        busy = {target for target, _ in self._waiting.values()}
+        for zone, serial in found:
+            for secondary in site.dns.secondaries:
+                target = (zone.name, secondary)
+                if self._told.get(target) != serial and target not in busy and len(self._waiting) < AT_ONCE:
+                    self._told[target] = serial
+                    self._tell(target, list(RETRIES))
+
+    def _tell(self, target: Target, waits: list[float]) -> None:
+        if self._port is None:
+            return
+        if not waits:
+            NOTIFIES.labels("unanswered").inc()
+            log.warning("the secondary %s does not answer that the zone %s has changed: it looks by itself within %d s",
+                        target[1][0], target[0], wire.REFRESH)
+            return
+        number = self._random.getrandbits(16)
+        while number in self._waiting:
+            number = self._random.getrandbits(16)
+        try:
+            self._socket.transport.write(wire.notify(target[0], number), target[1])
+        except OSError as error:
+            log.debug("no NOTIFY to %s: %s", target[1][0], error)
+        self._waiting[number] = target, self._reactor.callLater(waits[0], self._again, number, waits[1:])
+
+    def _again(self, number: int, waits: list[float]) -> None:
+        target, _ = self._waiting.pop(number)
+        self._tell(target, waits)
+
+    def _answered(self, data: bytes, peer: tuple[str, int]) -> None:
+        number = wire.notified(data)
+        if number is None or number not in self._waiting or self._waiting[number][0][1] != peer[:2]:
+            return
+        NOTIFIES.labels("answered").inc()
+        self._waiting.pop(number)[1].cancel()
+
+
+class _Answers(DatagramProtocol):
+    """The socket that NOTIFYs leave by."""
+
+    transport: Any
+
+    def __init__(self, answered: Callable[[bytes, tuple[str, int]], object]) -> None:
+        self._answered = answered
+
+    def datagramReceived(self, data: bytes, addr: Any) -> None:
+        """Take an answer."""
+        self._answered(data, addr)
+
+    def connectionRefused(self) -> None:
+        """Leave it to the time limit: nobody listens there."""
