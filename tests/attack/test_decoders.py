@@ -73,7 +73,8 @@ def dns_attack(data: bytes, site: Site) -> str:
         return _refused(refusal.reply)
     records = (DnsRecord("cod.test", "SOA", 1), DnsRecord(query.question.name, "SSHFP", (4, 2, "ab" * 32)))
     for answer in (DnsAnswer("nxdomain"), DnsAnswer("ok", records, "cod.test", 1)):
-        assert len(dns.encode(query, answer, primary="ns.cod.test", domain="cod.test", server="10.77.0.1")) <= query.room
+        reply = dns.encode(query, answer, primary="ns.cod.test", domain="cod.test", server="10.77.0.1")
+        assert len(reply) <= query.room
     dns.refused(query), dns.failed(query), dns.shortened(query)
     return "answered"
 
