@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cod.core import switch_ports
-from cod.model import DhcpQuery, Node, Refused, Site, Subnet, dotted, ipv4
+from cod.model import DhcpQuery, Node, Refused, Site, Subnet, ipv4
 from cod.policy.nodes import isolation
 from cod.states import OWN_SYSTEM
 from cod.store.engine import Tx
@@ -53,12 +53,6 @@ def subnet_named(tx: Tx, name: str, site: Site) -> Subnet | None:
         return next((subnet for subnet in site.subnets if subnet.name == name), None)
     found = networks.of_subnets(tx, [vlan], [])
     return isolation.subnet(found[0], site.isolation, site.dns.port == 53) if found else None
-
-
-def server(tx: Tx, vcluster_id: int | None) -> str | None:
-    """Return COD's address in the network of an isolated vcluster; None: the vcluster is not isolated."""
-    network = networks.of(tx, vcluster_id) if vcluster_id is not None else None
-    return None if network is None else dotted(network.server_address)
 
 
 # ---------------------------------------------------------------- a node's port

@@ -20,7 +20,7 @@ from typing import Any
 
 from cod import data
 from cod.client import ApiError, Client, Unreachable
-from cod.lab import cleaner, control
+from cod.lab import cleaner, control, network, record
 from cod.lab.spec import LabDisk, LabNetwork, LabNic, LabNode, LabSpec
 
 LAB = "demo"
@@ -67,6 +67,15 @@ address = "{address}"
 """
 
 
+ISOLATION = """
+[isolation]
+vlans = [{first}, {last}]
+networks = "10.80.0.0/16"
+default_size = 28
+interface = "trunk"
+"""
+
+
 class StageError(Exception):
     """The stage cannot be set up; the sentence says why and where to look."""
 
@@ -77,14 +86,16 @@ class Stage:
     folder    for the site's file, data and log; removed first if it is there
     machines  those of the lab, `lab` its name
     networks  further networks of the lab; `switch`: what they are made of, see `LabSpec`
+    vlans     first and last VLAN for isolated vclusters, with interfaces of the server in them; None: none
     patience  the site's: what its deadlines are multiplied by; `policy`: further lines of its [policy], and tables
     """
 
     def __init__(self, folder: Path, machines: Sequence[LabNode] = MACHINES, lab: str = LAB,
                  patience: float = 3.0, policy: str = "", networks: Sequence[LabNetwork] = (),
-                 switch: str = "bridge") -> None:
+                 switch: str = "bridge", vlans: tuple[int, int] | None = None) -> None:
         self.folder, self.lab, self.patience, self.policy = folder, lab, patience, policy
         self._specs, self._networks, self._switch = tuple(machines), tuple(networks), switch
+        self._vlans = vlans
         self.site_file = folder / "site.toml"
         self.socket = folder / "data" / "run" / "api.sock"
         self._server: subprocess.Popen[bytes] | None = None
@@ -102,6 +113,11 @@ class Stage:
                 data=self.folder / "data", switches=switches, patience=self.patience, policy=self.policy)
             if address := status["switch_address"]:
                 site += SWITCH.format(name=f"{self.lab}-switch", address=address)
+            if self._vlans is not None:
+                first, last = self._vlans
+                site += ISOLATION.format(first=first, last=last)
+                for vlan in range(first, last + 1):  # the server itself would make them, if this kernel could
+                    network.add_interface(record.namespace(self.lab), f"trunk.{vlan}", vlan, "192.0.2.1/32")
             self.site_file.write_text(site)
             done = subprocess.run([sys.executable, "-m", "cod", "--site", str(self.site_file), "init", "--dir",
                                    str(self.folder / "data")], capture_output=True, text=True, check=False)
