@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from cod.site.values import LABEL, AbsolutePath, Positive, Table
 
-PLATFORMS = ("arista_eos", "aruba_aoscx", "aruba_os", "cisco_ios", "cisco_nxos", "cumulus", "dell_os10",
+PLATFORMS = ("arista_eos", "aruba_aoscx", "aruba_osswitch", "cisco_ios", "cisco_nxos", "cumulus", "dell_os10",
              "juniper_junos")
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from cod.switches.cli import NetmikoDriver
 from cod.switches.driver import SwitchDriver
 from cod.switches.ovs import OvsDriver
 
 
 def drivers(reactor: Any) -> dict[str, SwitchDriver]:
     """Return drivers that speak with `reactor`."""
-    return {"ovs": OvsDriver(reactor)}
+    return {"netmiko": NetmikoDriver(reactor), "ovs": OvsDriver(reactor)}
