@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cod.model import Assignment, Node, Site, Subnet
+from cod.model import Assignment, Node, Site, Subnet, Vcluster
 from cod.policy.nodes import isolation, seed, sssd
 from cod.policy.people import sshkeys as policy
 from cod.store.engine import Tx
@@ -14,31 +14,30 @@ from cod.store.scheduler import networks, vclusters
 
 def parts(tx: Tx, node: Node, wanted: Assignment, site: Site) -> Sequence[seed.SeedPart]:
     """Return the parts for a node that is held as `wanted` says. A subject adds its part to this list."""
+    vcluster = vclusters.get(tx, node.vcluster_id or 0)
+    if vcluster is None:
+        return []
+    subnet = system_subnet(tx, vcluster, site)
     return [
-        seed.metadata_service(metadata_url(tx, node, site)),
+        seed.metadata_service(metadata_url(subnet, site)),
         seed.login_keys(policy.fitting(key.line for _user, key in sshkeys.of_group(tx, wanted.group_id))),
-        _accounts(tx, node, site),
+        _accounts(vcluster, subnet, site),
     ]
 
 
-def _accounts(tx: Tx, node: Node, site: Site) -> seed.SeedPart:
-    """Return the part by which the people of the node's vcluster log in."""
-    vcluster = vclusters.get(tx, node.vcluster_id or 0)
-    if vcluster is None:
-        return seed.SeedPart()
-    nearest = system_subnet(tx, node, site).server
-    servers = [nearest, *sorted({each.server for each in site.subnets} - {nearest})]
+def _accounts(vcluster: Vcluster, subnet: Subnet, site: Site) -> seed.SeedPart:
+    """Return the part by which the people of the vcluster log in."""
+    servers = [subnet.server, *sorted({each.server for each in site.subnets} - {subnet.server})]
     return sssd.seed_part(vcluster.name, site.domain, servers, site.authority, site.posix)
 
 
-def metadata_url(tx: Tx, node: Node, site: Site) -> str:
-    """Return the URL of the metadata service for the node's own system; it ends in /."""
-    return f"http://{system_subnet(tx, node, site).server}:{site.http_port}/"
+def metadata_url(subnet: Subnet, site: Site) -> str:
+    """Return the URL of the metadata service for systems with addresses of the subnet; it ends in /."""
+    return f"http://{subnet.server}:{site.http_port}/"
 
 
-def system_subnet(tx: Tx, node: Node, site: Site) -> Subnet:
-    """Return the subnet in which the node's own system has its address: one of the site's, or its vcluster's own."""
-    vcluster = vclusters.get(tx, node.vcluster_id or 0)
+def system_subnet(tx: Tx, vcluster: Vcluster | None, site: Site) -> Subnet:
+    """Return the subnet of a vcluster's systems: one of the site's, or the vcluster's own."""
     own = networks.of(tx, vcluster.id) if vcluster and vcluster.isolated else None
     if own is not None and site.isolation is not None:
         return isolation.subnet(own, site.isolation)

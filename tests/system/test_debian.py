@@ -6,10 +6,8 @@ The machines are unlike each other and unlike those that the small images know: 
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,21 +16,16 @@ import pytest
 
 from cod.lab import network, record
 from cod.lab.spec import LabDisk, LabNic, LabNode
-from cod.model import METADATA_ADDRESS
 from images import build as images
 from images import debian
 from tests.system.login import Key, ssh
+from tests.system.owner import API, Owner
 from tests.system.qemu import CHECKOUT, Rack, build_all, rack
 from trampoline.recipe import packages
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(2400)]
 
-PASSWORD = "tea in the machine room"
-API = "127.0.0.1:8070"
 TABLES = f"""
-[boot]
-metadata_link_local = true
-
 [api]
 listen = ["{API}"]
 plain = true
@@ -65,7 +58,6 @@ systemctl is-system-running --wait
 def stand() -> Iterator[Rack]:
     build_all("debian")
     with rack(MACHINES, patience=3.0, policy=TABLES) as stand:
-        stand.inside(["ip", "addr", "add", f"{METADATA_ADDRESS}/32", "dev", "br0"], 10)  # COD listens there already
         for machine in MACHINES:
             stand.power(machine.name, "on")
         yield stand
@@ -77,26 +69,6 @@ def vendors_copy(folder: Path) -> Path:
     subprocess.run(["qemu-img", "convert", "-f", "raw", "-O", "qcow2", "-c", "-o", "compression_type=zstd",
                     CHECKOUT / "build/images/debian.img", path], check=True)
     return path
-
-
-class Owner:
-    """Somebody who came by an invitation; `cod` on a computer of theirs."""
-
-    def __init__(self, stand: Rack, name: str, keys: list[Key], role: str = "owner") -> None:
-        self.inside = network.inside(record.namespace(stand.lab), [])
-        self.environment = os.environ | {"COD_SERVER": f"http://{API}"}
-        link = stand.cod("invite", "group", "physics", "--role", role)["link"]
-        self.cod("invite", "accept", link, "--name", name, say=f"{PASSWORD}\n{PASSWORD}\n")
-        self.environment["COD_TOKEN"] = str(self.cod("session", "start", name, say=f"{PASSWORD}\n")["token"])
-        for key in keys:
-            self.cod("key", "add", str(key.path.with_suffix(".pub")))
-
-    def cod(self, *words: str, say: str = "") -> Any:
-        """Run a command; `say` is typed. Returns its JSON."""
-        done = subprocess.run([*self.inside, sys.executable, "-m", "cod", *words, "--json"], input=say, text=True,
-                              capture_output=True, check=False, env=self.environment)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout[done.stdout.index("{"):])
 
 
 def test_a_stock_debian_is_primed_and_its_owner_logs_in(stand: Rack, tmp_path: Path) -> None:
@@ -138,54 +110,15 @@ def test_a_stock_debian_is_primed_and_its_owner_logs_in(stand: Rack, tmp_path: P
     assert len(set(re.findall(r"SHA256:\S+", listed.stdout))) == len(MACHINES), "each node made itself a host key"
 
 
-def tries(stand: Rack, key: Key, to: str, command: str, folder: Path, known: str = "known") -> Any:
+def tries(stand: Rack, key: Key, to: str, command: str, folder: Path) -> Any:
     before = network.inside(record.namespace(stand.lab), [])
-    return ssh(key, to, command, known=folder / known, before=before)
+    return ssh(key, to, command, known=folder / "known", before=before)
 
 
 def logs_in(stand: Rack, key: Key, address: str, command: str, folder: Path, user: str = "root") -> str:
     done = tries(stand, key, f"{user}@{address}", command, folder)
     assert done.returncode == 0, done.stderr
     return str(done.stdout)
-
-
-# As the files of an image that knows EC2 alone, and as COD's seed with seedfrom="metadata".
-EC2 = "datasource_list: [Ec2]\ndatasource: {Ec2: {strict_id: false}}\n"
-ASK = "python3 -c 'import os, urllib.request as u; print(u.urlopen(os.popen(\"cloud-init query "
-ASK += "ds.meta_data.cod_metadata\").read().strip() + \"cod.json\").read().decode())'"
-AGAIN = {
-    "b1": f"printf '{EC2}' > /etc/cloud/cloud.cfg.d/99_ec2.cfg",
-    "u1": "mount LABEL=CIDATA /mnt && umask 077 && printf '%s' '{meta}' > /mnt/meta-data && umount /mnt",
-}
-SOURCE = {"b1": "DataSourceEc2", "u1": "DataSourceNoCloudNet"}
-
-
-def test_the_same_cloud_init_asks_the_metadata_service(stand: Rack, tmp_path: Path) -> None:
-    """By EC2's tree at its usual address, and by the seed's `seedfrom`: both know a member who came later."""
-    ann, bob = Key(tmp_path, "ann2"), Key(tmp_path, "bob")
-    Owner(stand, "zoe", [ann])
-    Owner(stand, "bob", [bob], role="member")
-    addresses = {machine.name: stand.node(machine.name)["address"] for machine in MACHINES}
-    for name, address in addresses.items():
-        told = json.loads(logs_in(stand, ann, address, ASK, tmp_path))
-        assert told["node"]["address"] == address
-        assert {key["user"] for key in told["keys"]} == {"ann", "bob", "zoe"}
-        assert {peer["address"] for peer in told["peers"]} == set(addresses.values())
-        meta = {"instance-id": told["instance_id"], "local-hostname": told["node"]["fqdn"],
-                "seedfrom": "http://10.77.0.1:8069/nocloud/"}
-        change = AGAIN[name].replace("{meta}", json.dumps(meta))
-        tries(stand, ann, f"root@{address}", f"set -e; {change}; cloud-init clean --logs; systemctl reboot", tmp_path)
-    for name, user in (("b1", "debian"), ("u1", "root")):
-        def booted(to: str = f"{user}@{addresses[name]}", name: str = name) -> str:
-            done = tries(stand, bob, to, "cloud-init status --wait >/dev/null; hostname -f; "
-                         "cat /run/cloud-init/result.json", tmp_path, known=f"{name}-again")
-            return str(done.stdout) if done.returncode == 0 else ""
-
-        fqdn, _, result = stand.wait(booted, f"{name} lets bob in", 1500.0).partition("\n")
-        assert json.loads(result)["v1"]["errors"] == []
-        assert json.loads(result)["v1"]["datasource"].startswith(SOURCE[name])
-        assert fqdn == f"{stand.node(name)['hostname']}.farm.cod.demo"
-        assert stand.state(name) == "active"
 
 
 # ---------------------------------------------------------------- the image alone

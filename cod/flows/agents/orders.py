@@ -96,7 +96,7 @@ def current(
     domain = f"{vcluster.name}.{site.domain}" if vcluster else site.domain
     files = seed.seed_files(configuration, instance=order_id, fqdn=f"{node.hostname or node.name}.{domain}",
                             mac=node.boot_mac, parts=parts,
-                            url=seed_parts.metadata_url(tx, node, site))
+                            url=seed_parts.metadata_url(seed_parts.system_subnet(tx, vcluster, site), site))
     return replace(order, keep=spared, seed=files)
 
 

@@ -13,25 +13,24 @@ from cod.core import seed_parts
 from cod.model import LoginKey, Metadata, PeerNode, Refused, Site, dotted
 from cod.policy.nodes import seed, template
 from cod.store.engine import Tx
-from cod.store.nodes import holding
 from cod.store.nodes import metadata as rows
 from cod.store.people import sshkeys
+from cod.store.scheduler import vclusters
 
 
 def of(tx: Tx, *, address: str, site: Site) -> Metadata | None:
     """Return what the node whose system has that address may know; None: it is no such node's. Reads only."""
     found = rows.at(tx, address)
-    wanted = holding.assignment(tx, found.node) if found else None
-    if found is None or wanted is None:
+    if found is None:
         return None
-    node, domain = found.node, f"{found.vcluster}.{site.domain}"
+    node, wanted, domain = found.node, found.wanted, f"{found.vcluster}.{site.domain}"
     try:
         configuration = template.parse(wanted.document)
     except Refused:  # nor can it be carried out: there is nothing to personalise
         return None
     instance, fqdn = f"{node.id}.{found.primed or node.generation}", f"{node.hostname or node.name}.{domain}"
     parts = [part for part in seed_parts.parts(tx, node, wanted, site) if not part.secret]
-    subnet = seed_parts.system_subnet(tx, node, site)
+    subnet = seed_parts.system_subnet(tx, vclusters.get(tx, node.vcluster_id or 0), site)
     times = [at for at in (found.drain_until or found.expires_at, found.promised) if at is not None]
     report = ElementTree.fromstring(node.attributes) if node.attributes else None
     return Metadata(

@@ -1,9 +1,9 @@
 """Answers nodes' questions about themselves (docs/metadata.md): who asks from which address, and what is at that path.
 
 cloud-init asks some thirty paths one after the other, and many nodes boot together: what one address may know is
-remembered for `KNOWN` seconds, so that a boot costs one or two transactions and not thirty. That is safe because an
-address comes to another node only through a priming, which takes longer; what an answer says may be so much older than
-the last change.
+remembered for `KNOWN` seconds, so that a boot costs a few transactions and not thirty, most of all while many make the
+server slow. That is safe because an address comes to another node only through a priming or a boot, which takes longer;
+what an answer says may be so much older than the last change.
 
 Some clients want a token first (IMDSv2). There a token shows that no proxy passes on what others want to know. It opens
 nothing here, as the address does that already, so any token is given and none is asked for. Requests that a proxy
@@ -24,7 +24,7 @@ from cod.model import Metadata, SiteRef
 from cod.pool import Pool
 from cod.wire import metadata as wire
 
-KNOWN, UNKNOWN = 2.0, 1.0  # seconds for which an answer is remembered, that somebody has none
+KNOWN, UNKNOWN = 10.0, 1.0  # seconds for which an answer is remembered, that somebody has none
 MOST = 20_000  # answers
 LIFETIME = b"x-aws-ec2-metadata-token-ttl-seconds"
 PASSED_ON = (b"x-forwarded-for", b"forwarded", b"via")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sqlalchemy import select
 
-from cod.model import Node, ipv4
+from cod.model import Assignment, Node, ipv4
 from cod.states import OWN_SYSTEM
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -17,9 +17,10 @@ _NODE = [_n[f.name] for f in fields(Node)]
 
 
 class Found(NamedTuple):
-    """A node in its own system, and names of what it belongs to.
+    """A node in its own system, what it runs, and names of what it belongs to.
 
     mac, subnet  of the binding of its address
+    wanted       without what only priming needs
     revision     of its template
     primed       generation of the node in which it was primed last
     chosen, promised   it is reserved for a request; by when its VCM gives it back
@@ -28,6 +29,7 @@ class Found(NamedTuple):
     node: Node
     mac: str
     subnet: str
+    wanted: Assignment
     vcluster: str
     group: str
     expires_at: float | None
@@ -50,7 +52,8 @@ def at(tx: Tx, address: str) -> Found | None:
     query = (
         select(*_NODE, _b.mac, _b.subnet, _v.name, t.groups.c.name, _v.expires_at, _v.drain_until,
                t.config_templates.c.revision, t.node_types.c.name, t.node_blocks.c.name, t.install_images.c.generation,
-               t.reservations.c.node_id, t.reservations.c.promised_at)
+               t.reservations.c.node_id, t.reservations.c.promised_at, _v.group_id, t.config_templates.c.name,
+               t.config_templates.c.document)
         .select_from(t.bindings)
         .join(t.nodes, _n.id == _b.node_id)
         .join(t.vclusters, _v.id == _n.vcluster_id)
@@ -65,9 +68,12 @@ def at(tx: Tx, address: str) -> Found | None:
     row = tx.execute(query).one_or_none()
     if row is None:
         return None
-    mac, subnet, vcluster, group, expires, drain, revision, kind, block, primed, chosen, promised = row[len(_NODE):]
-    return Found(Node(*row[:len(_NODE)]), mac, subnet, vcluster, group, expires, drain, revision, kind or "",
-                 block or "", primed, chosen is not None, promised)
+    node = Node(*row[:len(_NODE)])
+    (mac, subnet, vcluster, group, expires, drain, revision, kind, block, primed, chosen, promised, group_id, name,
+     document) = row[len(_NODE):]
+    wanted = Assignment(node.template_id or 0, document, group_id, name=name)
+    return Found(node, mac, subnet, wanted, vcluster, group, expires, drain, revision, kind or "", block or "", primed,
+                 chosen is not None, promised)
 
 
 def peers(tx: Tx, vcluster_id: int) -> list[tuple[str, int, str]]:
