@@ -25,7 +25,7 @@ mount -t tmpfs run /run
 mkdir -p /run/dbus /run/sshd /run/ganesha /etc/ganesha/cod.d
 mount -t tmpfs srv /srv
 mkdir /srv/cod
-mount -o loop${OPTIONS} $W/disk.img /srv/cod
+mount -o loop $W/disk.img /srv/cod
 : > /etc/ganesha/cod.d/cod.conf
 cp $W/ganesha.conf /etc/ganesha/ganesha.conf
 cp $W/host.key /etc/ssh/cod_host_key; chmod 600 /etc/ssh/cod_host_key
@@ -106,7 +106,7 @@ class NfsStand:
     def child(self, name: str, *words: str, inside: bool = True) -> None:
         """Start a program in the server's network; `inside`: with its mounts, too."""
         where = self._inside if inside else ("ip", "netns", "exec", f"{self.name}s")
-        environment = os.environ | {"W": str(self.folder), "OPTIONS": ",prjquota" if self.system == "xfs" else ""}
+        environment = os.environ | {"W": str(self.folder)}
         with open(self.folder / f"{name}.log", "ab") as log:
             self._children[name] = subprocess.Popen([*where, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                                     env=environment, start_new_session=True)

@@ -33,7 +33,7 @@ from cod.web.routes import Call, Names, Route, named
 
 # Statuses with which a form is shown again. 404: what a field names is not there; where the page itself is not to be
 # seen, that is found out when it is loaded.
-AGAIN = {401, 404, 409, 412, 422, 429, 503}
+AGAIN = {401, 404, 409, 412, 413, 422, 429, 503}
 NOBODY = Who("nobody", writes=False)
 
 T = TypeVar("T", Page, Action | SessionAction)
