@@ -15,7 +15,7 @@ from cod.states import NodeEvent, Step
 from cod.store.engine import Tx
 from cod.store.nodes import burnins
 
-NEW, RESTORED, AGAIN = "new machine", "restored", "periodic"  # why the site asks
+NEW, RESTORED, FAILURES, AGAIN = "new machine", "restored", "failures", "periodic"  # why the site asks
 
 
 def ask(
@@ -31,6 +31,13 @@ def ask(
                     seconds=site.burnin.seconds if seconds is None else seconds, actor=actor, asked_at=now)
 
 
+def ask_after_failures(tx: Tx, node: Node, site: Site, now: float) -> None:
+    """Note that a free node in the trampoline is to be burnt in, if it has failed too often on its way there."""
+    most = site.burnin.after_failures
+    if most and node.attempts >= most and node.vcluster_id is None:
+        ask(tx, node, site, now, cause=FAILURES, actor="deadline")
+
+
 def finish(tx: Tx, node: Node, results: Sequence[TestResult], site: Site, now: float) -> Node:
     """Keep the results of the node's burn-in, and return the node as it is now: it goes on, or is quarantined."""
     row = burnins.open_of(tx, node.id)
@@ -42,5 +49,5 @@ def finish(tx: Tx, node: Node, results: Sequence[TestResult], site: Site, now: f
         reason = burnin.sentence(found)
         step = Step(NodeEvent.QUARANTINED, reason, {"reason": reason})
     else:  # what was clean was left as zeros
-        step = Step(NodeEvent.BURNED_IN, "it passed its burn-in", {"reason": "", "disk": node.disk})
+        step = Step(NodeEvent.BURNED_IN, "it passed its burn-in", {"reason": "", "disk": node.disk, "attempts": 0})
     return transitions.apply(tx, node, step, now=now, actor="agent", policy=site.policy)

@@ -159,6 +159,7 @@ class BurninRules:
 
     at_registration  new machines are tested when they are approved
     after_trouble    nodes that are restored from quarantine or retirement are tested
+    after_failures   free nodes that failed or timed out so often on their way to the reserve are tested; 0: none
     every            seconds after which a free node is tested again; 0: never
     tests            which tests where nobody says
     seconds          for all of a burn-in's tests where nobody says
@@ -170,6 +171,7 @@ class BurninRules:
 
     at_registration: bool = False
     after_trouble: bool = False
+    after_failures: int = 0
     every: float = 0.0
     tests: tuple[str, ...] = ("memory", "disk", "network")
     seconds: int = 600

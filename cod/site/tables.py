@@ -269,6 +269,8 @@ class BurninTable(Table):
     at_registration: bool = Field(False, description="test new machines when they are approved, before anybody gets "
                                   "them")
     after_trouble: bool = Field(False, description="test nodes that are restored from quarantine or retirement")
+    after_failures: int = Field(0, ge=0, le=10, description="test free nodes that failed or timed out so often on "
+                                "their way to the reserve; 0: none")
     every: NotNegative = Field(0.0, description="days after which a free node is tested again; 0: never")
     tests: tuple[Literal["memory", "disk", "network"], ...] = Field(
         ("memory", "disk", "network"), min_length=1, description="which tests")

@@ -252,6 +252,23 @@ def test_nodes_that_are_restored_are_wiped_and_tested(lab: Lab) -> None:
     assert shown(lab).cause == "restored"
 
 
+def test_a_free_node_that_fails_again_and_again_is_tested(lab: Lab) -> None:
+    rules(lab, after_failures=2)
+    peer = idle(lab, disk=Disk.DIRTY)
+    assert lab.order(1).action == "wipe"
+    for pause in (30, 130):
+        lab.failed(peer, lab.order(1).id, "the disk is busy")
+        lab.tick(pause)
+    assert lab.order(1).action == "wipe"
+    lab.done(peer, lab.order(1).id)
+    lab.tick(130)
+    assert (lab.node(1).state, shown(lab).cause) == ("burnin", "failures")
+    done(lab, peer)
+    assert lab.node(1).state == "inactive"
+    lab.tick(1000)
+    assert len(burnins.history(lab.tx, name="node1")) == 1, "once"
+
+
 def test_free_nodes_are_tested_again_one_at_a_time(lab: Lab) -> None:
     peers = [idle(lab, number) for number in (1, 2)]
     rules(lab, every=86400.0)

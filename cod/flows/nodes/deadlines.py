@@ -54,6 +54,7 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
     patience = SILENCE * site.policy.heartbeat
     for node in sessions.to_settle(tx, now - patience):
         if lifecycle.rested(node, site.policy, now):
+            core.ask_after_failures(tx, node, site, now)
             yield node, lifecycle.settle(node, holding.assignment(tx, node), captures.is_wanted(tx, node.id),
                                          burnins.wanted(tx, node.id))
     if now >= started + patience:
