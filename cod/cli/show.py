@@ -217,6 +217,20 @@ class Prefix(click.ParamType[int]):
 
 
 PREFIX = Prefix()
+class MountParam(click.ParamType[dict[str, Any]]):
+    """VOLUME[:DIRECTORY[:ro]], a volume that a vcluster mounts, as the API has it."""
+
+    name = "VOLUME[:DIRECTORY[:ro]]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+        """`--volume data:/in:ro` -> {"volume": "data", "mount": "/in", "read_only": True}."""
+        volume, mount, mode = (*str(value).split(":", 2), "", "")[:3]
+        if not volume or mode not in ("", "ro", "rw"):
+            self.fail(f"{value!r} should be VOLUME, VOLUME:DIRECTORY or VOLUME:DIRECTORY:ro", param, ctx)
+        return {"volume": volume, "mount": mount, "read_only": mode == "ro"}
+
+
+MOUNT = MountParam()
 SPAN = Span()
 KIND = NodeKindParam()
 

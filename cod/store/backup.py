@@ -3,8 +3,8 @@
 What a backup cannot know is what happened after it was made. So after a restore no node is believed: open connections
 and boot secrets are forgotten, wishes about power are dropped, every node's disks count as dirty, and a node that was
 free or under way is in state *trampoline*, where it must report before anything else and is wiped if nobody holds it.
-Nodes that were active stay so. People sign in anew, and links are made anew: those that were used or taken back since
-would work again.
+Nodes that were active stay so; file servers are asked for all that volumes are to be. People sign in anew, and links
+are made anew: those that were used or taken back since would work again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from sqlalchemy import Engine, LargeBinary, Table, delete, insert, or_, select, update
+from sqlalchemy import Engine, LargeBinary, Table, case, delete, insert, or_, select, update
 
 from cod.states import NODE_RULES, BurninState, Disk, NodeState
 from cod.store import dns_zones, schema
@@ -168,6 +168,10 @@ def _disbelieve(tx: Tx, now: float) -> None:
     b = t.burnins
     tx.execute(update(b).where(b.c.ended_at.is_(None)).values(
         state=BurninState.CANCELLED, ended_at=now, secret="", reason="restored from a backup"))
+    v = t.volumes  # file servers have carried out changes that these rows do not know of
+    newer = case((v.c.sequence < int(now), int(now)), else_=v.c.sequence + 1)
+    tx.execute(update(v).values(sequence=newer, applied=0, next_at=now, attempts=0, claimed_by=None, claim_expires=None,
+                                reason="", told=False))
     n, p = t.nodes, t.switch_ports
     boots = p.c.mac.in_(select(n.c.boot_mac))  # who knows which network it was put in since
     tx.execute(update(p).where(or_(p.c.seq > 0, boots)).values(

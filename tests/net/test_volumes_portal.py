@@ -102,3 +102,8 @@ def test_the_command_line(there: Served) -> None:
     assert gone["state"] == "deleted"
     assert as_json(there, "volume", "restore", "physics/data")["purge_at"] is None
     assert as_json(there, "volume", "servers")[0]["volumes"] == 2
+    as_json(there, "vcluster", "create", "sim", "--size", "1", "--template", "debian", "--group", "physics",
+            "--no-homes", "--volume", "data", "--volume", "copy:/in:ro")
+    found = as_json(there, "volume", "list")
+    assert [(one["name"], one["attachments"][0]["mount"], one["attachments"][0]["read_only"]) for one in found] == [
+        ("physics/copy", "/in", True), ("physics/data", "/data", False)]

@@ -127,6 +127,23 @@ def test_wishes_about_power_do_not_outlive_a_restore(upgraded: Engine, tmp_path:
             5.0, "dropped: restored from a backup")
 
 
+def test_after_a_restore_file_servers_are_asked_for_everything_anew(upgraded: Engine, tmp_path: Path) -> None:
+    """Their scripts refuse a change that is older than what they have carried out."""
+    with upgraded.begin() as tx:
+        group = tx.execute(insert(t.groups).values(name="g", created_at=0.0)).inserted_primary_key[0]
+        for number, sequence in ((1, 4), (2, 900)):
+            tx.execute(insert(t.volumes).values(
+                name=f"g/{number}", group_id=group, kind="data", fileserver="nas", path="/srv/x", export_id=number,
+                size=1, sequence=sequence, applied=sequence, next_at=0.0, created_at=0.0, claimed_by="s1",
+                claim_expires=9e9))
+    backup.backup(upgraded, tmp_path / "b.gz")
+    backup.restore(upgraded, tmp_path / "b.gz", 500.0, replace=True)
+    with upgraded.begin() as tx:
+        v = t.volumes.c
+        assert tx.execute(select(v.sequence, v.applied, v.claimed_by).order_by(v.id)).all() == [
+            (500, 0, None), (901, 0, None)]
+
+
 def test_a_backup_shows_one_moment(upgraded: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that turns up while the first rows are being written is in none of the tables."""
     plain, late = backup._plain, ["d"]

@@ -11,6 +11,7 @@ from cod.cli.nodes.node import node_table
 from cod.cli.owner import group_option, owner
 from cod.cli.show import (
     KIND,
+    MOUNT,
     PREFIX,
     SPAN,
     ago,
@@ -135,6 +136,9 @@ def known_hosts(ctx: click.Context, name: str, as_json: bool) -> None:
               "the site's]")
 @spread_option
 @now_option
+@click.option("--volume", "mounts", type=MOUNT, multiple=True, help="Volume that the nodes mount; at /NAME unless a "
+              "directory is named. May be repeated.")
+@click.option("--homes/--no-homes", default=None, help="Mount home directories. [default: as the site's rules say]")
 @click.option("--vcm-inside", is_flag=True, help="Run the autoscaler (VCM) on the first node, as `cod vcm enroll "
               "--inside` does.")
 @click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
@@ -143,7 +147,7 @@ def known_hosts(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.pass_context
 def create(
     ctx: click.Context, /, name: str, group: str | None, attributes: Path | None, also: tuple[Any, ...], now: bool,
-    key: str | None, wait: bool, timeout: float, as_json: bool, **asked: Any,
+    key: str | None, mounts: tuple[Any, ...], wait: bool, timeout: float, as_json: bool, **asked: Any,
 ) -> None:
     """Create a virtual cluster (vcluster). Its nodes are granted, installed and booted; --wait shows progress.
 
@@ -152,12 +156,15 @@ def create(
       cod vcluster create web --size 4 --template debian --lease 7d --wait
       cod vcluster create batch --size 1 --template head --also 8:worker:large.xml
       cod vcluster create lab --size 4 --template debian --isolated --network-size 27
+      cod vcluster create sim --size 4 --template debian --volume data --volume input:/in:ro
     """
     api = client(ctx)
     body = {"name": name, "group": owner(api, group, "site"), "wait": not now,
             "attributes": attributes.read_text() if attributes else "", **asked}
     if also:
         body["also"] = list(also)
+    if mounts:
+        body["volumes"] = list(mounts)
     value = api.post("/vclusters", body, key)
     if wait:
         value = wait_until(api, name, _all_active, timeout, quiet=as_json)

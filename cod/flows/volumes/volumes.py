@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cod.core import volumes as core
-from cod.model import AskedVolume, FileServer, Refused, Site, Volume, VolumeView
+from cod.model import AskedVolume, Attachment, FileServer, Refused, Site, Volume, VolumeView
 from cod.policy import volumes as policy
 from cod.policy.people import names
 from cod.states import VclusterState
@@ -33,6 +33,12 @@ def show(tx: Tx, *, name: str, now: float) -> VolumeView:
     volume = volumes.named(tx, name)
     return VolumeView(volume, groups.get(tx, volume.group_id).name, policy.state(volume, now),
                       volumes.attachments(tx, [volume.id]), volumes.snapshots(tx, [volume.id]))
+
+
+def mounted(tx: Tx, *, vcluster_id: int) -> list[tuple[Volume, Attachment]]:
+    """Return what a vcluster mounts, by mount point; what is yet to be exported, or withdrawn, too."""
+    found = [(volumes.get(tx, one.volume_id), one) for one in volumes.attached_to(tx, vcluster_id)]
+    return sorted(((volume, one) for volume, one in found if volume is not None), key=lambda pair: pair[1].mount)
 
 
 def create(

@@ -13,6 +13,7 @@ from cod.flows.people import groups, sshkeys
 from cod.flows.people.access import offered
 from cod.flows.scheduler import reclaims, vcluster_names
 from cod.flows.vcms import vcms
+from cod.flows.volumes import volumes
 from cod.model import NodeView, ReclaimView, Right, Site, SshKey, Who
 from cod.model import Page as Part
 from cod.pool import Tx
@@ -47,7 +48,8 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "notices": notices.every(tx, vcluster=name, page=FEW, groups=seen),
         "history": views.vcluster_history(tx, name=name, page=FEW, groups=seen),
         "vcm": vcms.find(tx, vcluster=name),
-        "names": vcluster_names.every(tx, vcluster=name, site=ask.site)}
+        "names": vcluster_names.every(tx, vcluster=name, site=ask.site),
+        "mounts": volumes.mounted(tx, vcluster_id=view.vcluster.id)}
     keys = sshkeys.of_group(tx, view.group)
     run = {name: documents.described(templates.resolve(tx, name=name))
            for name in {view.template, *(one.template for one in nodes if one.template)}}
