@@ -19,6 +19,7 @@ from cod.flows.people import people, tokens
 from cod.model import Mail, SignInRules, Site, Who
 from cod.pool import Pool
 from cod.store.people import groups
+from tests import ldap_site
 from tests.net import receivers
 from tests.net.apiserver import ADMIN, NOW, READER, Served, as_json, run, said, serving
 
@@ -426,3 +427,10 @@ def test_the_command_line_minds_ones_own_account(served: Served, ann: Client, tm
     assert own("session", "list", "--json") == "[]\n"
     assert "0" in own("session", "end", "--all")
     assert "token:test@ann" in own("session", "whoami")
+
+
+def test_a_removal_names_the_nodes_with_open_sessions(served: Served) -> None:
+    served.tx(ldap_site.physics_and_chemistry)
+    gone = served.local.delete("/groups/physics/members/bob")
+    assert gone == {"group": "physics", "user": "bob", "nodes": ["n1.pool", "n2.pool"],
+                    "command": "pkill -KILL -u bob"}

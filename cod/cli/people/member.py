@@ -71,14 +71,16 @@ def set_(ctx: click.Context, group: str, user: str, role: str, force: bool, as_j
 @as_json
 @click.pass_context
 def remove(ctx: click.Context, group: str, user: str, as_json: bool) -> None:
-    """Remove a person from a group. Running nodes keep that person's SSH keys until they are installed again.
+    """Remove a person from a group. New logins to its nodes end within a minute; the command names the nodes on which
+    sessions may still be open. Nodes without SSSD keep that person's SSH keys until they are installed again.
 
     \b
     Example:
       cod member remove physics bob
     """
-    client(ctx).delete(path("groups", group, "members", user))
-    said({"group": group, "user": user, "state": "removed"}, f"{user}: not in {group} any more", as_json)
+    value = client(ctx).delete(path("groups", group, "members", user))
+    still = f"; to end open sessions, run `{value['command']}` on {', '.join(value['nodes'])}" if value["nodes"] else ""
+    said({**value, "state": "removed"}, f"{user}: not in {group} any more{still}", as_json)
 
 
 @member.command()

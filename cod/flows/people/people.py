@@ -9,7 +9,7 @@ from cod.core import posix as numbers
 from cod.model import Group, Member, PosixRules, Refused, Role, User, Who
 from cod.policy.people import delivery, rights, signin
 from cod.store.engine import Tx
-from cod.store.people import audit, groups, invitations, people, signins
+from cod.store.people import audit, groups, invitations, ldap_rows, people, signins
 
 every = people.every
 POSIX = PosixRules()
@@ -159,12 +159,14 @@ def set_role(tx: Tx, *, group: str, user: str, role: str, enlist: bool = True, f
     return next(each for each in people.members(tx, group_id=into.id, user_id=person.id))
 
 
-def remove(tx: Tx, *, group: str, user: str, force: bool = False) -> None:
-    """Take `user` out of the group. Raises `Refused`."""
+def remove(tx: Tx, *, group: str, user: str, force: bool = False) -> tuple[str, str, list[str]]:
+    """Take `user` out of the group; return both, and the nodes on which sessions of the user may still be open.
+    Raises `Refused`."""
     into, person = _in_group(tx, group, user)
     _keeps_an_owner(tx, into, person, force)
     _take_back_links(tx, into, person)
     people.set_role(tx, into.id, person.id, None)
+    return group, user, ldap_rows.running(tx, into.id)
 
 
 def _take_back_links(tx: Tx, group: Group, user: User) -> None:

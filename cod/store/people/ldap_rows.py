@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import fields
+from functools import cache
+from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, select, union
+from sqlalchemy import ColumnElement, Select, and_, bindparam, func, select, union
 
 from cod.model import SYSTEM_ACCOUNTS, NodeTree, NodeUser, Role, ipv4
 from cod.states import OWN_SYSTEM
@@ -19,27 +21,40 @@ _LOGS_IN = (Role.OWNER, Role.MEMBER)  # viewers look, they do not log in
 assert [field.name for field in fields(NodeUser)] == ["id", "name", "full_name", "email", "uid", "gid", "role"]
 
 
+_TREE = (
+    select(_v.id, _v.name, _g.id, _g.name, _g.gid)
+    .join_from(t.bindings, t.nodes, _n.id == _b.node_id).join(t.vclusters, _v.id == _n.vcluster_id)
+    .join(t.groups, _g.id == _v.group_id)
+    .where(_b.address == bindparam("address"), _b.kind == "vcluster", _b.state.in_(["bound", "reserved"]),
+           _n.state.in_(OWN_SYSTEM), _v.live_name.is_not(None)))
+
+
 def tree_at(tx: Tx, address: str) -> NodeTree | None:
     """Return the vcluster whose node runs its own system at that address; None: there is none."""
     try:
         number = ipv4(address)
     except OSError:
         return None
-    row = tx.execute(
-        select(_v.id, _v.name, _g.id, _g.name, _g.gid)
-        .join_from(t.bindings, t.nodes, _n.id == _b.node_id).join(t.vclusters, _v.id == _n.vcluster_id)
-        .join(t.groups, _g.id == _v.group_id)
-        .where(_b.address == number, _b.kind == "vcluster", _b.state.in_(["bound", "reserved"]),
-               _n.state.in_(OWN_SYSTEM), _v.live_name.is_not(None))).one_or_none()
+    row = tx.execute(_TREE, {"address": number}).one_or_none()
     return None if row is None else NodeTree(*row)
 
 
-def _accounts(group_id: int, admins: bool) -> ColumnElement[bool]:
+def _accounts(admins: bool) -> ColumnElement[bool]:
     """Return the condition for users who have an account where a vcluster is the group's. Each half of it has an
     index: of a site's many users those of one group are read."""
-    of_group = select(_p.user_id).where(_p.group_id == group_id, _p.role.in_(_LOGS_IN))
+    of_group = select(_p.user_id).where(_p.group_id == bindparam("group"), _p.role.in_(_LOGS_IN))
     some = union(of_group, select(_u.id).where(_u.admin)) if admins else of_group
     return and_(_u.id.in_(some), _u.uid.is_not(None), _u.gid.is_not(None), _u.name.not_in(SYSTEM_ACCOUNTS), *ABLE)
+
+
+@cache
+def _users(admins: bool, narrowed: tuple[str, ...]) -> Select[Any]:
+    """Return the statement for accounts, narrowed by those columns. To put it together takes longer than to run it."""
+    role = select(_p.role).where(_p.group_id == bindparam("group"), _p.user_id == _u.id).scalar_subquery()
+    return select(_u.id, _u.name, _u.full_name, _u.email, _u.uid, _u.gid, func.coalesce(role, "")).where(
+        _accounts(admins), _u.id > bindparam("after"),
+        *(_u[name].in_(bindparam(f"some_{name}", expanding=True)) for name in narrowed),
+    ).order_by(_u.id).limit(bindparam("most"))
 
 
 def users(
@@ -48,29 +63,36 @@ def users(
 ) -> list[NodeUser]:
     """Return those with an account where a vcluster is the group's, by id, with ids above `after`; None: any name, any
     number. `admins`: site administrators have one, too."""
-    role = select(_p.role).where(_p.group_id == group_id, _p.user_id == _u.id).scalar_subquery()
-    query = select(_u.id, _u.name, _u.full_name, _u.email, _u.uid, _u.gid, func.coalesce(role, "")).where(
-        _accounts(group_id, admins))
-    for column, values in ((_u.name, names), (_u.uid, uids), (_u.gid, gids)):
-        if values is not None:
-            query = query.where(column.in_(values))
-    if after:
-        query = query.where(_u.id > after)
-    return [NodeUser(*row) for row in tx.execute(query.order_by(_u.id).limit(limit))]
+    given = {name: list(each) for name, each in (("name", names), ("uid", uids), ("gid", gids)) if each is not None}
+    values = {f"some_{name}": each for name, each in given.items()}
+    return [NodeUser(*row) for row in tx.execute(
+        _users(admins, tuple(given)), {"group": group_id, "after": after, "most": limit, **values})]
+
+
+_MEMBERS = select(_u.name).where(_accounts(False)).order_by(_u.name)
+_k = t.ssh_keys.c
+_KEYS = (select(_k.user_id, _k.algorithm, _k.key, _k.name)
+         .where(_k.user_id.in_(bindparam("users", expanding=True))).order_by(_k.id))
 
 
 def members(tx: Tx, group_id: int) -> list[str]:
     """Return the names of those in the group who have an account, by name."""
-    return list(tx.scalars(select(_u.name).where(_accounts(group_id, False)).order_by(_u.name)))
+    return list(tx.scalars(_MEMBERS, {"group": group_id}))
 
 
 def keys(tx: Tx, user_ids: Collection[int]) -> dict[int, list[str]]:
     """Return the users' SSH keys as lines of authorized_keys, by user."""
-    k, found = t.ssh_keys.c, dict[int, list[str]]()
-    for user, algorithm, key, name in tx.execute(
-            select(k.user_id, k.algorithm, k.key, k.name).where(k.user_id.in_(user_ids)).order_by(k.id)):
+    found = dict[int, list[str]]()
+    for user, algorithm, key, name in tx.execute(_KEYS, {"users": list(user_ids)}):
         found.setdefault(user, []).append(f"{algorithm} {key} {name}".rstrip())
     return found
+
+
+def running(tx: Tx, group_id: int) -> list[str]:
+    """Return the nodes of the group's vclusters that run their own systems, as HOST.VCLUSTER."""
+    rows = tx.execute(select(_n.hostname, _v.name).join_from(t.nodes, t.vclusters, _v.id == _n.vcluster_id).where(
+        _v.group_id == group_id, _v.live_name.is_not(None), _n.state.in_(OWN_SYSTEM), _n.hostname.is_not(None)))
+    return sorted(f"{host}.{vcluster}" for host, vcluster in rows)
 
 
 def hosts(tx: Tx, vcluster_id: int) -> list[str]:

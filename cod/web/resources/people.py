@@ -151,6 +151,22 @@ class MemberReply(ReplyOf[model.Member]):
     role: str
 
 
+class MemberRemoved(Reply):
+    """Somebody is no longer in a group. New logins end within a minute; sessions that are open on `nodes`, as
+    HOST.VCLUSTER, go on until `command` is run there as root."""
+
+    group: str
+    user: str
+    nodes: list[str]
+    command: str
+
+    @classmethod
+    def of(cls, removed: tuple[str, str, list[str]]) -> MemberRemoved:
+        """Return the reply from group, user and nodes."""
+        group, user, nodes = removed
+        return cls(group=group, user=user, nodes=nodes, command=f"pkill -KILL -u {user}")
+
+
 class MemberList(Items[MemberReply]):
     """The members of a group, by name."""
 
@@ -220,7 +236,8 @@ MEMBERS = (
                             **a.body.model_dump()),
           reply=MemberReply, body=MemberSet, names=NamedMember),
     route("DELETE", "/groups/{name}/members/{user}", _removes, "Remove a member from a group",
-          lambda a: partial(people.remove, group=a.names.name, user=a.names.user), status=204, names=NamedMember),
+          lambda a: partial(people.remove, group=a.names.name, user=a.names.user),
+          reply=Shaped(MemberRemoved, MemberRemoved.of), names=NamedMember),
     route("GET", "/groups/{name}/keys", see("group"), "List the SSH keys that the nodes of a group's vclusters let in",
           lambda a: partial(sshkeys.of_group, group=a.names.name),
           reply=listed(GroupKeyList, GroupKey.of), names=Named),

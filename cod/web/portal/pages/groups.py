@@ -126,6 +126,11 @@ def _left(ask: Call[NamedMember], reply: Any) -> str:
     return "/groups" if gone else f"/groups/{ask.names.name}"
 
 
+def _open_sessions(nodes: list[str]) -> str:
+    some = ", ".join(nodes[:8]) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else "")
+    return f" Sessions that are open on {some} go on until they are ended there." if nodes else ""
+
+
 _SECRET = SHOWN + "/webhook-secret"
 _MEMBER = SHOWN + "/members/{user}"
 
@@ -141,7 +146,7 @@ ACTIONS = (
            names=lambda names, fields: {**names, "user": fields.one("user").strip()}),
     Action(_MEMBER + "/role", api("PUT", _MEMBER), SHOWN, to(SHOWN), _role_said, body=_role),
     Action(_MEMBER + "/remove", api("DELETE", _MEMBER), SHOWN, _left,
-           lambda ask, reply: f"{ask.names.user} is no longer in {ask.names.name}."),
+           lambda ask, reply: f"{reply.user} is no longer in {reply.group}.{_open_sessions(reply.nodes)}"),
     Action(SHOWN + "/invite", api("POST", SHOWN + "/invitations"), SHOWN, to(SHOWN), shows="link.html"),
     Action(SHOWN + "/invitations/{id}/revoke", api("DELETE", "/invitations/{id}"), SHOWN, to(SHOWN),
            lambda ask, reply: "The link is revoked."),
