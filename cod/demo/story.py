@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -22,9 +24,11 @@ from cod import data
 from cod.client import ApiError, Client, Unreachable
 from cod.demo.stage import LAB, MACHINES, Stage, StageError
 from cod.demo.timeline import Timeline
-from cod.lab import control
+from cod.lab import control, network, record
 
 IMAGES = ("hello-a", "hello-b")
+VLANS = (2001, 2002)
+TRIES = 3
 BOOT_LIMIT, PRIME_LIMIT = 600.0, 900.0  # seconds; emulated machines on a busy host are slow
 
 
@@ -36,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     console = Console(highlight=False)
     begin = time.time()
     try:
-        with Stage(out, switch="ovs") as stage:
+        with Stage(out, switch="ovs", vlans=VLANS) as stage:
             timeline = Timeline(stage.client, {mac: node["name"] for mac, node in stage.machines.items()}, console)
             timeline.start()
             try:
@@ -83,12 +87,15 @@ class Story:
         second = self._vcluster("lab", 2, "hello-b")
         if moved not in [node["name"] for node in second]:
             raise StageError(f"lab did not get {moved}")
+        self._check_apart("web", "lab", second[0])
         return [self._members("web", [member for member in first if member["name"] != moved]),
                 self._members("lab", second)]
 
     def _vcluster(self, name: str, size: int, template: str) -> list[Any]:
-        self._timeline.say(f"A vcluster {name!r} of {size} nodes with template {template}")
-        self._stage.cod("vcluster", "create", name, "--size", str(size), "--template", template, "--spread")
+        self._timeline.say(f"An isolated vcluster {name!r} of {size} nodes with template {template}")
+        made = self._stage.cod("vcluster", "create", name, "--size", str(size), "--template", template, "--spread",
+                               "--isolated")
+        self._timeline.say(f"{name} is in VLAN {made['network']['vlan']}, subnet {made['network']['subnet']}")
         self._wait(f"{name} has {size} active nodes", PRIME_LIMIT,
                    lambda: [node["state"] for node in self._nodes(name)] == ["active"] * size)
         found = self._nodes(name)
@@ -114,6 +121,27 @@ class Story:
         self._timeline.say(
             f"http://{node['address']}/ says: I am {said['hostname']}.{said['domain']} at {said['address']}, "
             f"image {said['image']} ({said['digest'][:12]}…), booted by {said['firmware']}", "green")
+
+    def _check_apart(self, one: str, other: str, node: Any) -> None:
+        """A probe in the VLAN of `one` does not reach a node of `other`, and reaches it in the VLAN of `other`."""
+        namespace = record.namespace(LAB)
+        probe = f"{namespace}.probe"
+        network.plug(namespace, probe, "probe", "52:54:00:99:00:01")
+        try:
+            for name, answered in ((one, False), (other, True)):
+                vlan = self._api.get(f"/vclusters/{name}")["network"]["vlan"]
+                network.switch_of(namespace).vsctl("set", "port", "probe", f"tag={vlan}")
+                done = subprocess.run(
+                    network.inside(probe, ["busybox", "arping", "-c", str(TRIES), "-I", "eth0", node["address"]]),
+                    capture_output=True, text=True, timeout=60, check=False)
+                said = re.search(r"Received (\d+) re", done.stdout)
+                if said is None or (int(said[1]) > 0) != answered:
+                    raise StageError(f"{node['hostname']}.{other} should {'' if answered else 'not '}be reached from "
+                                     f"VLAN {vlan}: {done.stdout or done.stderr}")
+            self._timeline.say(f"From {one}'s VLAN nobody answers at {node['address']}, from {other}'s "
+                               f"{node['hostname']} does", "green")
+        finally:
+            network.unplug(probe)
 
     def _release_one(self, name: str, members: list[Any]) -> str:
         leaving = members[-1]
