@@ -109,7 +109,7 @@ class Snmp:
             task.cancel()
 
         done: Deferred[int] = Deferred(cancel)
-        task.add_done_callback(lambda ended: self._reactor.callFromThread(_pass_on, ended, done))
+        task.add_done_callback(lambda ended: self._reactor.callFromThread(pass_on, ended, done))
         return done
 
     async def _exchange(self, outlet: Outlet, sign_in: SignIn, value: int | None) -> int:
@@ -126,7 +126,7 @@ class Snmp:
             asked = snmp.ObjectType(snmp.ObjectIdentity(outlet.oid), *words)
             command = snmp.get_cmd if value is None else snmp.set_cmd
             silence, error, _index, found = await command(
-                engine, _credentials(snmp, sign_in), where, snmp.ContextData(), asked, lookupMib=False)
+                engine, credentials(snmp, sign_in), where, snmp.ContextData(), asked, lookupMib=False)
         except Exception as problem:  # names that are not found, passwords that are too short for a key
             raise PowerError(f"the outlet cannot be asked: {' '.join(str(problem).split())[:200]}") from None
         if silence:
@@ -143,7 +143,8 @@ class Snmp:
             raise PowerError(f"{outlet.host} has no outlet {outlet.oid}", lasting=True) from None
 
 
-def _pass_on(ended: Future[int], done: Deferred[int]) -> None:
+def pass_on(ended: Future[Any], done: Deferred[Any]) -> None:
+    """Pass the outcome of work in the thread on to who waits in the reactor."""
     if done.called or ended.cancelled():
         return
     error = ended.exception()
@@ -153,7 +154,8 @@ def _pass_on(ended: Future[int], done: Deferred[int]) -> None:
         done.errback(error)
 
 
-def _credentials(snmp: Any, sign_in: SignIn) -> Any:
+def credentials(snmp: Any, sign_in: SignIn) -> Any:
+    """Return the account as pysnmp takes it: of SNMPv3, or of v2c where it has no user."""
     if not sign_in.user:
         return snmp.CommunityData(sign_in.password, mpModel=1)
     return snmp.UsmUserData(

@@ -7,8 +7,9 @@ from typing import Any
 from cod.switches.cli import NetmikoDriver
 from cod.switches.driver import SwitchDriver
 from cod.switches.ovs import OvsDriver
+from cod.switches.snmp import SnmpDriver
 
 
 def drivers(reactor: Any) -> dict[str, SwitchDriver]:
     """Return drivers that speak with `reactor`."""
-    return {"netmiko": NetmikoDriver(reactor), "ovs": OvsDriver(reactor)}
+    return {"netmiko": NetmikoDriver(reactor), "ovs": OvsDriver(reactor), "snmp": SnmpDriver(reactor)}
