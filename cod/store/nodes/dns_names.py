@@ -33,8 +33,11 @@ def hosts(tx: Tx, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], H
     """Return each (hostname, vcluster) that there is."""
     if not pairs:
         return {}
-    wanted = or_(*(and_(_n.hostname == host, _v.live_name == vcluster) for host, vcluster in pairs))
-    return {(row[0], row[1]): Host(row[3], row[2]) for row in tx.execute(_MEMBERS.where(wanted))}
+    wanted: dict[str, list[str]] = {}
+    for host, vcluster in sorted(pairs):
+        wanted.setdefault(vcluster, []).append(host)
+    within = or_(*(and_(_v.live_name == vcluster, _n.hostname.in_(hosts)) for vcluster, hosts in wanted.items()))
+    return {(row[0], row[1]): Host(row[3], row[2]) for row in tx.execute(_MEMBERS.where(within))}
 
 
 def of_vcluster(tx: Tx, vcluster_id: int) -> dict[str, Host]:
