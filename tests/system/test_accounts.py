@@ -81,6 +81,8 @@ class Nodes:
         self.nodes = [MemberNode(name, other, folder / name, setup)
                       for name, other in zip(ADDRESSES, others, strict=True)]
         self.node = self.nodes[0]
+        for node in self.nodes:
+            until(lambda node=node: node.says("id", "-u", "ann"), node.log.read_text)  # SSSD is up
 
     def key(self, name: str) -> Path:
         return self.folder / f"key-{name}"
