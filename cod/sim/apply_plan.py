@@ -118,7 +118,7 @@ def _take(world: World, take: Preempt) -> None:
     mobile = [one for one in cluster.held if one.kind == take.kind and not one.reclaim
               and (one.assigned_at or 0.0) + inertia <= now]
     wish = request.as_pending()
-    kept = preemption.Kept(world.snapshot(), now)
+    kept = world.kept()
     may_lose = preemption.takeable(
         cluster.as_holder(), len(mobile), wish.priority, wish.vcluster_id, now, beyond=kept.beyond(cluster.group.id),
         within=kept.within(wish))

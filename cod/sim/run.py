@@ -38,8 +38,9 @@ class Simulation:
         self.world = World(scenario, scenario.seed, apply_plan.apply, watch)
         self.series: list[dict[str, float]] = []
         self._farms: list[FarmOwner] = []
-        groups = {one.name: self.world.group(one.name, one.priority, one.default_lease, one.max_lease)
-                  for one in scenario.groups}
+        groups = {one.name: self.world.group(
+            one.name, one.priority, one.default_lease, one.max_lease, shares=one.shares, guarantee=one.guarantee,
+            node_limit=one.node_limit) for one in scenario.groups}
         for demand in self._demands():
             group = groups[demand.group]
             if isinstance(demand, Jobs):

@@ -7,12 +7,16 @@ What a plan changes is in `acts`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from cod.model import Energy, Group, Policy
-from cod.policy.scheduler import leases
+from cod.policy.scheduler import leases, preemption
 from cod.policy.scheduler.plan import plan
-from cod.policy.scheduler.snapshot import OpenReclaim, Plan, Snapshot
+from cod.policy.scheduler.snapshot import Entitlement, OpenReclaim, Plan, Snapshot
+from cod.policy.sharing import entitlements, shares
 from cod.sim.clock import Clock
 from cod.sim.cluster import Cluster, ClusterRequest, Machine, Owner, Reclaim
 from cod.sim.imageserver import ImageServer
@@ -45,6 +49,9 @@ class World:
         self.lifecycle = Lifecycle(self.clock, self.pool, scenario.energy, self.images, on_up=self._up,
                                    on_free=self._free, on_broken=self._broken)
         self.groups: dict[str, Group] = {}
+        self.entitlements: Mapping[int, Entitlement] = {}
+        self._usage: dict[int, float] = {}  # of groups, faded, at `_faded_at`
+        self._faded_at = 0.0
         self.templates: dict[int, str] = {}
         self.clusters: dict[int, Cluster] = {}
         self.pending: dict[int, ClusterRequest] = {}
@@ -62,9 +69,13 @@ class World:
 
     # ------------------------------------------------------------ what owners do
 
-    def group(self, name: str, priority: int, default_lease: float | None, max_lease: float | None) -> Group:
-        """Return a new group."""
-        group = self.groups[name] = Group(len(self.groups) + 1, name, priority, default_lease, max_lease, 0.0)
+    def group(
+        self, name: str, priority: int, default_lease: float | None, max_lease: float | None, **entitled: Any
+    ) -> Group:
+        """Return a new group; `entitled`: its shares, guarantee and limit, as the record has them."""
+        group = Group(len(self.groups) + 1, name, priority, default_lease, max_lease, 0.0, **entitled)
+        self.groups[name] = group
+        self._usage[group.id] = 0.0
         return group
 
     def template(self, *, cache: bool) -> int:
@@ -291,6 +302,10 @@ class World:
     def snapshot(self) -> Snapshot:
         """Return the site as the manager sees it now."""
         now, alive = self.clock.now, self.clusters.values()
+        self._fade()
+        self.entitlements = entitlements.of(
+            [replace(group, faded_usage=self._usage[group.id]) for group in self.groups.values()], self.policy,
+            sum(self.pool.site.values()))
         return Snapshot(
             types=self.pool.types,
             lots=list(self.pool.lots(self.energy.idle_time)),
@@ -304,4 +319,23 @@ class World:
             templates=self.templates,
             deserted=[one.id for one in alive if one.state is VclusterState.RELEASING and not one.released],
             warned={one.id: one.warned for one in alive if one.warned is not None},
+            entitlements=self.entitlements,
         )
+
+    def kept(self) -> preemption.Kept:
+        """Return what groups hold, as the rule counts it who may take from whom."""
+        holders = {one.id: one.as_holder() for one in self.clusters.values()} if self.entitlements else {}
+        return preemption.Kept(Snapshot({}, holders=holders, entitlements=self.entitlements), self.clock.now)
+
+    def _fade(self) -> None:
+        """Let what groups used fade until now: what they hold has been theirs since the last pass, as each change of
+        that leads to a pass."""
+        if self.policy.fair_half_life <= 0:
+            return
+        rates: dict[int, float] = defaultdict(float)
+        for cluster in self.clusters.values():
+            for machine in cluster.held:
+                rates[cluster.group.id] += machine.spec.cost
+        seconds, self._faded_at = self.clock.now - self._faded_at, self.clock.now
+        for group_id, usage in self._usage.items():
+            self._usage[group_id] = shares.faded(usage, seconds, self.policy.fair_half_life, rates[group_id])

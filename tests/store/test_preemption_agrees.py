@@ -15,7 +15,7 @@ from cod.flows.scheduler import apply_plan
 from cod.flows.scheduler import plan as flow
 from cod.model import Group, Policy, RequestTuple, Vcluster
 from cod.policy.scheduler import leases
-from cod.policy.scheduler.preemption import Candidates, Level, inertia
+from cod.policy.scheduler.preemption import Candidates, Kept, Level, inertia
 from cod.policy.scheduler.snapshot import NodeKind, Preempt, Snapshot
 from cod.sim import apply_plan as sim_plan
 from cod.sim.cluster import Cluster, ClusterRequest, Machine
@@ -146,7 +146,7 @@ def simulated(site: Site, number: int, kind: NodeKind, count: int) -> list[str] 
     world: Any = SimpleNamespace(
         pending={1: request}, clusters={site.sim[number].id: site.sim[number]}, clock=SimpleNamespace(now=NOW),
         policy=POLICY, new_id=lambda: 10**6, pool=SimpleNamespace(reserve=lambda *_: None), reclaims=made,
-        stats=SimpleNamespace(taken=0, reclaims=0), snapshot=lambda: Snapshot({}))
+        stats=SimpleNamespace(taken=0, reclaims=0), kept=lambda: Kept(Snapshot({}), NOW))
     try:
         sim_plan._take(world, Preempt(1, site.sim[number].id, kind, count))
     except sim_plan.Impossible:

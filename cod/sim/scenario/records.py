@@ -84,6 +84,9 @@ class Owner:
     priority: int = key("higher goes first", 0, low=-1_000_000)
     default_lease: float | None = key("lease where none is asked for; left out: policy's", None)
     max_lease: float | None = key("longest lease, with all extensions; left out: any", None)
+    shares: float = key("what it is to have of the site, in proportion to the other groups'", 1.0)
+    guarantee: int = key("nodes that are not taken from it for others", 0)
+    node_limit: int | None = key("nodes that it may hold at once; left out: policy's", None)
 
 
 @dataclass(frozen=True, slots=True, config=KEYS)
