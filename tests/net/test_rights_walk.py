@@ -71,6 +71,7 @@ LEAST = {
     "POST /groups/{name}/webhook-secret": OWNER, "GET /groups/{name}/deliveries": VIEWER,
     "POST /groups/{name}/deliveries/{id}/resend": OWNER, "POST /groups/{name}/test-notice": OWNER,
     "GET /notices": ANY, "GET /notices/{id}": VIEWER, "GET /energy": ANY, "GET /timeline": ANY,
+    "GET /shares": ANY, "GET /shares/{name}": VIEWER, "PATCH /shares/{name}": ADMIN,
     "GET /pool/history": ANY,
     # people
     "GET /users": ANY, "GET /users/{name}": VIEWER, "POST /users": ADMIN, "PATCH /users/{name}": ADMIN,
@@ -114,6 +115,7 @@ BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "POST /match": lambda of: {"count": 1, "template": of["template"], "group": of["group"]},
     "POST /reclaims/{id}/answer": lambda of: {"nodes": ["n1"]},
     "POST /groups": lambda of: {"name": "new"},
+    "PATCH /shares/{name}": lambda of: {"shares": 2.0},
     "PATCH /groups/{name}": lambda of: {"email": "new@example.org"},
     "POST /volumes": lambda of: {"name": "new", "size": 2**30, "group": of["group"]},
     "PATCH /volumes/{name}": lambda of: {"size": 2**31},

@@ -96,7 +96,7 @@ def _told(fields: Fields) -> dict[str, Any]:
 
 def _limited(fields: Fields) -> dict[str, Any]:
     """Return what administrators say about it."""
-    numbers = {name: [fields.one(name)] for name in ("priority", "gid") if name in fields.values}
+    numbers = {name: [fields.one(name)] for name in ("priority", "gid") if fields.one(name).strip()}
     return forms.body_of(GroupPatch, Fields(numbers), {}) | {
         "max_lease": _converted(fields, "max_lease", forms.seconds),
         "image_quota": _converted(fields, "image_quota", amount),
