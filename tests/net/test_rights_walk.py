@@ -135,7 +135,8 @@ KINDS = {"nodes": "node", "types": "type", "blocks": "block", "switches": "switc
          "images": "image", "uploads": "upload",
          "templates": "template", "vclusters": "vcluster", "names": "label", "requests": "request",
          "reclaims": "reclaim",
-         "groups": "group", "notices": "notice", "users": "user", "members": "user", "invitations": "invitation",
+         "groups": "group", "shares": "group", "notices": "notice", "users": "user", "members": "user",
+         "invitations": "invitation",
          "tokens": "token", "volumes": "volume", "snapshots": "snapshot",
          "sessions": "session", "keys": "key", "deliveries": "delivery"}
 # What the world has no own of.

@@ -363,7 +363,8 @@ def test_a_site_may_forbid_power_cycles(lab: Lab) -> None:
 AFTER_REBOOT = {
     "new": ("new", 0), "registering": ("registering", 0), "off": ("trampoline", 0), "trampoline": ("trampoline", 0),
     "inactive": ("trampoline", 0), "wipe": ("trampoline", 1), "prime": ("trampoline", 1), "boot": ("trampoline", 1),
-    "capture": ("trampoline", 1), "active": ("active", 0), "quarantined": ("quarantined", 0), "retired": ("retired", 0),
+    "capture": ("trampoline", 1), "burnin": ("trampoline", 1), "active": ("active", 0),
+    "quarantined": ("quarantined", 0), "retired": ("retired", 0),
 }
 AFTER_LOSS = AFTER_REBOOT | {"off": ("off", 0), "boot": ("boot", 0)}
 

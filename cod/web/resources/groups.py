@@ -126,10 +126,11 @@ def _secret(key: bytes, name: str, tx: Tx, new: bool = False) -> WebhookSecret:
 
 def _changes(ask: Call[Named, GroupPatch]) -> list[RequiredRight]:
     """Return how a group is told things its owners may say; its priority and its leases are the administrators' to
-    give."""
+    give. To who may not see the group there is none, whatever is asked."""
+    seen = RequiredRight(Right.SEE, "group", ask.names.name)
     own = {"email", "webhook", "events", "default_lease"}
     right = Right.MANAGE if ask.body.model_fields_set <= own else Right.ADMIN
-    return [RequiredRight(right, "group", ask.names.name)]
+    return [seen, RequiredRight(right, "group", ask.names.name)]
 
 
 def _shown(ask: Call, group: Group) -> Group:
