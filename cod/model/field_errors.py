@@ -22,6 +22,7 @@ PATTERNS = {  # a pattern -> what it asks for
         "should be letters, digits, dots, hyphens and underscores, at most 30, such as laptop",
     r"^[0-9a-f]{64}$": "should be a sha256: 64 of the digits 0-9 and a-f",
     r"^[^\x00-\x1f\x7f]*$": "should be one line of text",
+    r"^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$": "should be a MAC such as 52:54:00:12:34:56",
     r"^/": "should be a whole path, which begins with /",
     f"^{DNS_NAME}$": "should be a DNS name in lower case (a-z, 0-9, -)",
     r"^[A-Za-z0-9.:-]*$": "should be a host's name or address",

@@ -323,7 +323,7 @@ def test_a_group_that_owns_something_stays(tx: Tx, site: Site) -> None:
     with pytest.raises(Refused, match="own group stays"):
         group_flows.delete(tx, "site")
     vcluster_flows.delete(tx, name="web", site=site, now=NOW, actor="test")
-    with pytest.raises(Refused, match="owns 1 templates: end its vclusters, delete its images and retire"):
+    with pytest.raises(Refused, match="owns 1 templates: end its vclusters, delete its images and volumes and retire"):
         group_flows.delete(tx, "physics")
     templates.retire(tx, name="debian", now=NOW)
     ended = views.vclusters(tx, name="web", ended=True)[0].vcluster.id
