@@ -20,6 +20,8 @@ from cod.net.isolated.services import EVERY, NetworkServices
 from cod.store.scheduler import vclusters
 from tests.store.manager_world import OWNER, furnish
 
+pytestmark = pytest.mark.slow
+
 RULES = Isolation((2001, 2009), "10.80.0.0/16", default_size=28, interface="eth1")
 
 

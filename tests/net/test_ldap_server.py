@@ -32,7 +32,8 @@ from tests.net.ldapclient import LdapClient
 from tests.waiting import until
 
 BASE = "dc=pool,dc=cod,dc=test"
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of pyparsing, by ldaptor's parser of filters
+# of pyparsing, by ldaptor's parser of filters
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 ANN, PHYSICS = f"uid=ann,ou=people,{BASE}", f"cn=physics,ou=groups,{BASE}"
 POSIX_ACCOUNT = "(&(uid={})(objectclass=posixAccount)(uid=*)(&(uidNumber=*)(!(uidNumber=0))))"  # as SSSD asks

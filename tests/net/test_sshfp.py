@@ -27,7 +27,8 @@ from tests.net.test_dns_server import dig, member
 from tests.ports import free_port
 from tests.waiting import until
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="port 53 of a loopback address, and a mount namespace")
+pytestmark = [pytest.mark.slow,
+              pytest.mark.skipif(os.geteuid() != 0, reason="port 53 of a loopback address, and a mount namespace")]
 
 SERVER = f"127.0.77.{os.getpid() % 250 + 1}"
 GOOD, OTHER = hostkeys.ed25519(b"g" * 32), hostkeys.ed25519(b"o" * 32)

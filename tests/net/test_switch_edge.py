@@ -142,7 +142,7 @@ def world(engine: Engine, tmp_path: Path) -> Iterator[World]:
     world.edge.stopService()
 
 
-pytestmark = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("engine", ["sqlite"], indirect=True)]
 
 
 def test_a_wish_is_carried_out_read_back_and_told(world: World) -> None:

@@ -31,6 +31,8 @@ from tests.net.test_dns_server import dig, member
 from tests.ports import free_port
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 NOW = 1_000_000.0
 
 

@@ -27,6 +27,8 @@ from cod.store.nodes import switch_ports as ports
 from cod.store.scheduler import networks, requests, vclusters
 from tests.store.manager_world import OWNER, arrive, furnish, planned, run_pass
 
+pytestmark = pytest.mark.slow
+
 NOW = 1_700_000_000.0
 MAC, OTHER, STRANGER = "52:54:00:00:00:00", "52:54:00:00:00:01", "52:54:00:00:00:99"
 DISKLESS = ('<template><boot mode="diskless"><kernel url="http://h/k"/><ramdisk url="http://h/r"/>'

@@ -21,6 +21,8 @@ from trampoline.burnin import health, kernel, memory, network, pace, run, surfac
 from trampoline.inventory import Disk, file_disk
 from trampoline.target import Target
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 SECRET = "ab" * 32
 
