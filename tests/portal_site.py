@@ -10,6 +10,7 @@ and have ended; requests, reclaims, notices, energy, history. Times are around `
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import signal
 import subprocess
@@ -115,7 +116,8 @@ def mac(number: int) -> str:
 def furnish(tx: Tx, now: float, seed: int = 1) -> None:
     """Write the site into an empty database."""
     world = _World(tx, now, random.Random(seed))
-    for step in (world.software, world.hardware, world.owners, world.nodes, world.waiting, world.told, world.counted):
+    for step in (world.software, world.hardware, world.owners, world.nodes, world.waiting, world.told, world.counted,
+                 world.kept, world.tested):
         step()
 
 
@@ -273,6 +275,36 @@ class _World:
             {"day": day, "group_id": group, "type_id": 1, "seconds": DAY * 4, "joules": 4e7 + 1e7 * self._dice.random(),
              "always_on": 6e7} for day in range(today - 29, today + 1) for group in range(4)])
 
+
+    def kept(self) -> None:
+        """Volumes on a file server that the site file does not name: nobody asks it for anything."""
+        row = {"group_id": self._groups["physics"], "fileserver": "nas", "size": 200 << 30, "enforced": "btrfs",
+               "sequence": 3, "applied": 3, "next_at": self._now, "made_at": self._now - DAY,
+               "created_at": self._now - DAY}
+        self._put(t.volumes, [
+            row | {"id": number, "name": f"physics/{name}", "kind": kind, "path": f"/srv/cod/physics/{name}",
+                   "export_id": number} for number, (name, kind) in enumerate([("data", "data"), ("home", "home")], 1)])
+        self._put(t.volume_attachments, [
+            {"volume_id": 1, "vcluster_id": 1, "mount": "/data", "read_only": False, "delete_after": None,
+             "sequence": 2, "created_at": self._now - DAY}])
+        self._put(t.volume_snapshots, [
+            {"volume_id": 1, "name": "before-the-paper", "sequence": 3, "made_at": self._now - HOUR,
+             "created_at": self._now - HOUR}])
+
+    def tested(self) -> None:
+        """Burn-ins of a node: one that passed, and one that did not."""
+        disk = {"test": "disk", "part": "sda (serial D000013)", "kind": "ssd", "about": ""}
+        for days, outcome in ((20, "passed"), (2, "failed")):
+            about = "" if outcome == "passed" else "read error at byte 1,234,567,680"
+            self._put(t.burnins, [{
+                "node_id": 13, "state": outcome, "cause": "on demand", "tests": "memory,disk", "seconds": 600,
+                "erase": False, "actor": "administrator", "asked_at": self._now - days * DAY,
+                "started_at": self._now - days * DAY + 60, "ended_at": self._now - days * DAY + 700, "reason": about,
+                "results": json.dumps([
+                    {"test": "memory", "part": "memory", "kind": "", "outcome": "passed", "about": "",
+                     "figures": {"tested_percent": 92.0, "mb_s": 5200.0}},
+                    disk | {"outcome": outcome, "about": about,
+                            "figures": {"read_mb_s": 480.0, "write_mb_s": 450.0}}])}])
 
     def counted(self) -> None:
         """The pool over time: two days in hours, a month in days."""

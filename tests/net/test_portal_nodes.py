@@ -297,6 +297,7 @@ def test_a_node_is_tested_and_its_results_are_shown_over_time(site_of: Served) -
     for text in ("burn-in failed: disk sda: it ticks", "512 MB/s read", "100 % tested", "Speeds over time",
                  "Earlier burn-ins"):
         assert text in page.words, text
+    assert "512 MB/s read" in browser.get(f"{place}?part=last").words, "a part that is fetched alone"
 
 
 def test_a_node_in_use_is_not_offered_for_a_test(site_of: Served) -> None:

@@ -40,6 +40,7 @@ EXAMPLES = {  # by pattern: the names in it, and a query if the page shows more 
     "/nodes": {},
     "/nodes/{name}": {"name": "node13"},
     "/nodes/{name}/capture": {"name": "node01"},
+    "/nodes/{name}/burnin": {"name": "node13"},
     "/notices": {},
     "/notices/{id}": {"id": "1"},
     "/people": {},
@@ -47,6 +48,7 @@ EXAMPLES = {  # by pattern: the names in it, and a query if the page shows more 
     "/policy": {},
     "/requests": {},
     "/requests/{id}": {"id": "4"},
+    "/shares": {},
     "/sign-in": {},
     "/templates": {},
     "/templates/new": {"?": "like=physics/execution-host&view=xml"},
@@ -59,6 +61,9 @@ EXAMPLES = {  # by pattern: the names in it, and a query if the page shows more 
     "/vclusters/{name}": {"name": "farm"},
     "/vclusters/{name}/ask": {"name": "batch"},
     "/vclusters/{name}/history": {"name": "batch"},
+    "/volumes": {},
+    "/volumes/new": {},
+    "/volumes/{name}": {"name": "physics/data"},
 }
 
 
@@ -102,6 +107,9 @@ def walked(
         assert answer is not None
         found = [] if answer.status == 200 else [f"status {answer.status}"]
         found += faults(page) + (["too wide"] if too_wide(page) else []) + complaints.found
+        for part in page.eval_on_selector_all("[data-part]", "all => all.map(each => each.dataset.part)"):
+            alone = page.request.get(page.url.partition("?")[0], params={"part": part})
+            found += [] if alone.ok else [f"part {part}: status {alone.status}"]
         complaints.found.clear()
         wrong += [f"{path} ({size}): {each}" for each in found]
         picture(page, name_of(path) + suffix, size)
