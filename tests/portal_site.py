@@ -282,8 +282,8 @@ class _World:
                "sequence": 3, "applied": 3, "next_at": self._now, "made_at": self._now - DAY,
                "created_at": self._now - DAY}
         self._put(t.volumes, [
-            row | {"id": number, "name": f"physics/{name}", "kind": kind, "path": f"/srv/cod/physics/{name}",
-                   "export_id": number} for number, (name, kind) in enumerate([("data", "data"), ("home", "home")], 1)])
+            row | {"id": number, "name": f"physics/{name}", "kind": "data", "path": f"/srv/cod/physics/{name}",
+                   "export_id": number} for number, name in enumerate(["data", "results"], 1)])
         self._put(t.volume_attachments, [
             {"volume_id": 1, "vcluster_id": 1, "mount": "/data", "read_only": False, "delete_after": None,
              "sequence": 2, "created_at": self._now - DAY}])

@@ -179,7 +179,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"template": "none"}, "template", "no template 'none'"), ({"template": "web@9"}, "template", "'web@9'"),
     ({"size": 0}, "size", "at least 1"), ({"size": -1}, "size", "at least"),
     ({"size": 1.5}, "size", "int"), ({"size": 10**30}, "size", "at most"),
-    ({"size": 10_000}, "size", "nodes at most"),
+    ({"size": 100_000}, "size", "nodes at most"),
     ({"lease": -1.0}, "lease", "more than 0"), ({"lease": 0}, "lease", "more than 0"),
     ({"lease": 1e300}, "lease", "at most"), ({"lease": float("nan")}, "lease", "finite"),
 ]

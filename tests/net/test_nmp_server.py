@@ -374,7 +374,7 @@ def test_what_a_connection_survives(client: Callable[..., Client], frame: bytes,
 
 def test_a_rule_s_no_is_told(client: Callable[..., Client]) -> None:
     vcm = client()
-    for body, says in ((b.RequestNodes("k", (b.Wanted(10_000),)), "addresses"),
+    for body, says in ((b.RequestNodes("k", (b.Wanted(100_000),)), "addresses"),
                        (b.RequestNodes("k", (b.Wanted(1, "nosuch"),)), "no template"),
                        (b.ReleaseNodes((b.Named("n1"),)), "no node left")):
         answer = vcm.answer(body)

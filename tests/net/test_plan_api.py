@@ -196,7 +196,7 @@ def test_what_would_come_of_a_request(served: Served) -> None:
     assert "32GiB wanted" in large["types"][0]["lacks"][0]["phrases"][0]
     assert served.local.post("/match", {"count": 9, "group": "poor"})["code"] == "impossible"
     more = served.local.post("/match", {"count": 1, "vcluster": "low"})
-    assert (more["room"], more["wanted"]) == (60, 1)
+    assert (more["room"], more["wanted"]) == (32_381, 1)
     assert served.tx(counts) == before
 
 
