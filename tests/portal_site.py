@@ -117,13 +117,14 @@ def furnish(tx: Tx, now: float, seed: int = 1) -> None:
     """Write the site into an empty database."""
     world = _World(tx, now, random.Random(seed))
     for step in (world.software, world.hardware, world.owners, world.nodes, world.waiting, world.told, world.counted,
-                 world.kept, world.tested):
+                 world.tested):
         step()
 
 
 def populate(tx: Tx, now: float) -> None:
-    """Furnish, and let an administrator, an owner, a member and a viewer (of physics) sign in with `PASSWORD`."""
+    """Furnish, with volumes; an administrator, an owner, a member and a viewer (of physics) sign in with `PASSWORD`."""
     furnish(tx, now)
+    _World(tx, now, random.Random(1)).kept()
     kept = passwords.hashed(PASSWORD)
     group = groups.by_name(tx, "physics")
     assert group is not None
