@@ -109,7 +109,7 @@ def test_what_is_seen_is_what_is_there(engine: Engine) -> None:
         assert after is not before, values
         assert bare(after) == bare(in_tx(engine, flow.look, SITE, NOW))
         before = after
-    read = in_tx(engine, pass_rows.read, BY, many=False, idle_since=NOW, now=NOW, before=before.scene)
+    read = in_tx(engine, pass_rows.read, BY, many=False, idle_since=NOW, month=0, now=NOW, before=before.scene)
     same = read.live is before.scene.live, read.pending is before.scene.pending, read.held is before.scene.held
     assert same == (engine.dialect.name != "sqlite",) * 3
 
@@ -122,7 +122,7 @@ def test_what_came_and_went_while_rows_were_read_is_not_taken_for_the_same(engin
     with engine.begin() as tx:
         tx.execute(insert(t.node_requests).values(id=1_000_000, vcluster_id=1, kind="grow", state="withdrawn",
                                                   priority=1, submitted_at=NOW))
-    read = in_tx(engine, pass_rows.read, BY, many=False, idle_since=NOW, now=NOW, before=gone)
+    read = in_tx(engine, pass_rows.read, BY, many=False, idle_since=NOW, month=0, now=NOW, before=gone)
     assert 1_000_000 not in {one.id for one in read.pending}
 
 
@@ -132,7 +132,7 @@ def test_every_few_minutes_all_is_read_whatever_digests_say(engine: Engine) -> N
     stale = before._replace(live=before.live[1:], pending=before.pending[1:], held=before.held[1:])
 
     def read(now: float) -> pass_rows.PassRows:
-        found: pass_rows.PassRows = in_tx(engine, pass_rows.read, BY, many=False, idle_since=NOW, now=now,
+        found: pass_rows.PassRows = in_tx(engine, pass_rows.read, BY, many=False, idle_since=NOW, month=0, now=now,
                                    before=stale)
         return found
 

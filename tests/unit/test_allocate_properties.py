@@ -335,7 +335,7 @@ FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
     (constraints_are_met, _patched(inventory.Inventory, "_count_out", lambda _: lambda *_: None)),
     (constraints_are_met, _patched(placement, "at_once", lambda once: lambda want, free: once(
         replace(want, wish=replace(want.wish, may_spread=True)), free))),
-    (nothing_protected_is_taken, _patched(preemption.Candidates, "levels", lambda _: lambda self, below: self._levels)),
+    (nothing_protected_is_taken, _patched(preemption.Candidates, "levels", lambda _: lambda self, *_: self._levels)),
     (nothing_protected_is_taken, _patched(preemption.Candidates, "__init__", _mobile_is_all)),
     (nothing_protected_is_taken, _patched(preemption, "spare", lambda _: lambda holder, now: holder.held)),
     (nothing_is_taken_in_vain, _patched(inventory.Inventory, "keep", lambda _: lambda *_: ([], inventory.Missing(0,
@@ -348,7 +348,7 @@ FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
         Counter() for _ in demands])),
     (everybody_is_answered_once, _patched(reasons, "why_not", lambda _: lambda want, *_: reasons.run_out(
         replace(want.wish, may_wait=True)))),
-    (order_of_rows_means_nothing, _patched(priority, "ordered", lambda _: lambda wishes, *_: list(wishes))),
+    (order_of_rows_means_nothing, _patched(priority, "ordered", lambda _: lambda seen, *_: list(seen.wishes))),
     (who_comes_later_changes_nothing, _patched(priority, "ordered", lambda first: lambda *rows: first(*rows)[::-1])),
     (only_the_impossible_is_rejected, _patched(reasons, "_impossible", lambda _: lambda *_: "")),
     (planning_again_decides_nothing, _patched(inventory.Inventory, "_expect", _no_takings)),
