@@ -26,7 +26,7 @@ from tests import ldap_site
 from tests.system.membernode import MemberNode, network
 from tests.waiting import until
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("accounts")]
 
 COD = Path(sys.executable).with_name("cod")
 SERVER, ADDRESSES = "10.77.0.1", {"n1": "10.77.128.5", "n2": "10.77.128.6"}

@@ -16,7 +16,7 @@ from cod.fileservers.driver import FileServerError, ScriptDriver
 from cod.model import ExportClient, FileServer, WantedVolume
 from tests.system.nfs_stand import ADDRESS, NfsStand
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("exportfs")]
 
 MIB = 2**20
 

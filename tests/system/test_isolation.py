@@ -21,7 +21,7 @@ from cod.lab.spec import LabDisk, LabNode
 from tests.ovs import needs_ovs
 from tests.waiting import until
 
-pytestmark = [pytest.mark.system, needs_ovs]
+pytestmark = [pytest.mark.system, needs_ovs, pytest.mark.xdist_group("isolation")]
 LAB = f"isolation{os.getpid()}"
 TRIES = 10_000
 # Sends frames that ask for an address, and that bring a packet to it: to everybody, to its machine, and to the server,

@@ -22,7 +22,7 @@ from cod.switches.ovs import OvsDriver
 from tests.ovs import needs_ovs
 from tests.waiting import until
 
-pytestmark = [pytest.mark.system, needs_ovs]
+pytestmark = [pytest.mark.system, needs_ovs, pytest.mark.xdist_group("switch")]
 LAB = f"switch{os.getpid()}"
 ROOT = Path(__file__).resolve().parents[2]
 ANSWER = """
