@@ -45,7 +45,7 @@ def waits(tx: Tx, *, request_id: int, scene: PassRows, snapshot: Snapshot, site:
     """Return why a request waits (`policy.scheduler.explain`); one that does not wait is explained by its state and
     reason.
 
-    `scene`, `snapshot`: the site as `flows.scheduler.plan.look` sees it. Raises `Refused` ('not_found').
+    `scene`, `snapshot`: the site as `core.snapshot.look` sees it. Raises `Refused` ('not_found').
     """
     found = views.requests(tx, request_id)
     if not found:

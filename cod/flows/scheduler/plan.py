@@ -1,4 +1,4 @@
-"""The resource manager's pass, up to the plan: `snapshot` reads, `decide` plans with no transaction open.
+"""The resource manager's pass, up to the plan: `core.snapshot` reads, `decide` plans with no transaction open.
 
 `flows.scheduler.apply_plan` cuts the plan into short transactions. `preview` shows people what a pass would do,
 `flows.scheduler.explain` why a request waits, out of the same snapshot and the same policy: nothing is decided twice.
@@ -6,37 +6,23 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from cod import notice_texts
+from cod.core import snapshot as core_snapshot
 from cod.model import Energy, Policy, Site
-from cod.policy.nodes import energy_accounting
 from cod.policy.scheduler import plan as policy
-from cod.policy.scheduler import preemption, reasons
-from cod.policy.scheduler.snapshot import (
-    COLD,
-    WARM,
-    Allocation,
-    Cache,
-    FreeNodes,
-    Holder,
-    IncomingNodes,
-    NodeKind,
-    OpenReclaim,
-    PendingRequest,
-    Plan,
-    Snapshot,
-)
-from cod.policy.sharing import entitlements
-from cod.states import NodeState, VclusterState
+from cod.policy.scheduler import reasons
+from cod.policy.scheduler.snapshot import WARM, FreeNodes, NodeKind, Plan, Snapshot
 from cod.store import claims
 from cod.store.engine import Tx
 from cod.store.nodes import blocks
-from cod.store.scheduler import node_counts, pass_rows, vclusters
-from cod.store.scheduler.pass_rows import PassRows
+from cod.store.scheduler import pass_rows, vclusters
 
+look = core_snapshot.look
+snapshot = core_snapshot.snapshot
+Observed = core_snapshot.Observed
 give_up = claims.give_up
 pulse = pass_rows.pulse
 Claim = claims.Claim
@@ -45,93 +31,6 @@ Claim = claims.Claim
 def hold(tx: Tx, owner: str, now: float, seconds: float, held: Claim | None = None) -> Claim | None:
     """Become, or with `held` stay, the one manager for `seconds`; None while another server is."""
     return claims.hold(tx, "manager", owner, now, seconds, held)
-
-
-# ---------------------------------------------------------------- reading
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """What a pass has read, as rows and, by the rules of that moment, as the planner sees it."""
-
-    scene: PassRows
-    site: Snapshot
-    rules: Policy
-
-
-def look(tx: Tx, site: Site, now: float, before: Observed | None = None) -> Observed:
-    """Return the site now. `before`: what was seen last; what has not changed since is the same object."""
-    many = len(site.subnets) > 1
-    by = node_counts.AssignedBy(*preemption.assigned_by(site.policy, now))
-    read = pass_rows.read(tx, by, many=many, idle_since=now - site.energy.idle_time,
-                          month=energy_accounting.month(now), now=now,
-                          before=before.scene if before else None)
-    if before is None or before.rules != site.policy or before.scene._replace(digests=read.digests) != read:
-        return Observed(read, _snapshot(read, many, site.policy), site.policy)
-    return before if before.scene.digests == read.digests else Observed(read, before.site, site.policy)
-
-
-def snapshot(tx: Tx, site: Site, now: float) -> Snapshot:
-    """Return the site as the planner sees it."""
-    return look(tx, site, now).site
-
-
-def _snapshot(read: PassRows, many: bool, rules: Policy) -> Snapshot:
-    inertia = {each.id: preemption.inertia(read.groups[each.group_id].priority, rules) for each in read.live}
-    return Snapshot(
-        types={kind.id: kind for kind in read.types},
-        lots=[_lot(one) for one in read.free],
-        coming=[IncomingNodes(NodeKind(*kind), count, request_id, waking)
-                for (kind, request_id, waking), count in read.coming.items()],
-        holdings=[Allocation(one.vcluster_id, NodeKind(*one.kind), one.nodes, one.mobile,
-                             None if one.first_later is None else one.first_later + inertia[one.vcluster_id])
-                  for one in read.held],
-        holders=_holders(read),
-        reclaims=[OpenReclaim(one.id, one.vcluster_id, one.request_id,
-                              NodeKind(one.type_id, one.block_id or 0, one.subnet), one.count - one.given, one.deadline)
-                  for one in read.reclaims],
-        site=read.site,
-        wishes=_wishes(read, many),
-        templates=read.templates,
-        deserted=read.deserted,
-        warned={one.id: one.warned for one in read.live if one.warned is not None},
-        entitlements=entitlements.of(read.groups.values(), rules, sum(read.site.values()), read.type_limits, read.used),
-    )
-
-
-def _lot(one: node_counts.Free) -> FreeNodes:
-    key = one.key
-    cache = None if key.template is None or key.group is None else Cache(key.template, key.group)
-    return FreeNodes(NodeKind(*key.kind), WARM if key.state == NodeState.INACTIVE else COLD, one.nodes, cache,
-                     key.reserved,
-                     one.idle)
-
-
-def _holders(read: PassRows) -> dict[int, Holder]:
-    nodes: Counter[int] = Counter()
-    leaving: Counter[int] = Counter()
-    for one in read.held:
-        nodes[one.vcluster_id] += one.nodes
-    for reclaim in read.reclaims:
-        leaving[reclaim.vcluster_id] += reclaim.count - reclaim.given
-    return {each.id: Holder(each.id, each.name, read.groups[each.group_id].priority, nodes[each.id],
-                            each.creation_size, leaving[each.id], each.expires_at, each.drain_until, each.group_id)
-            for each in read.live if each.state != VclusterState.RELEASING}
-
-
-def _wishes(read: PassRows, many: bool) -> list[PendingRequest]:
-    live = {one.id: one for one in read.live}
-    own: defaultdict[int, Counter[int]] = defaultdict(Counter)
-    for one in read.held:
-        own[one.vcluster_id][one.kind.type] += one.nodes
-    wishes = []
-    for request in read.pending:
-        vcluster = live[request.vcluster_id]
-        subnet = (vcluster.subnet or "") if many else ""
-        wishes.append(PendingRequest(
-            request.id, vcluster.id, request.priority, request.submitted_at, vcluster.group_id, subnet, request.tuples,
-            request.may_wait, request.may_spread, own.get(vcluster.id, {}), request.reason, vcluster.lease_time))
-    return wishes
 
 
 def decide(seen: Snapshot, site: Site, now: float) -> Plan:
