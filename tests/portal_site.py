@@ -325,7 +325,7 @@ class _World:
 
 
 def held_or(state: str, holder: str | None) -> bool:
-    """Does a node in that state hold data of somebody?"""
+    """Return whether a node in that state holds data of somebody."""
     return holder is not None or state == "wipe"
 
 
@@ -364,7 +364,7 @@ class Portal:
 
     @property
     def pid(self) -> int:
-        """Of the server's process."""
+        """Return the process id of the server."""
         assert self._server is not None
         return self._server.pid
 

@@ -66,7 +66,7 @@ def test_mutated_requests(ldap: LdapServer, capsys: pytest.CaptureFixture[str], 
 
 
 def _whole(packet: bytes) -> bool:
-    """Whether the server sees the end of the last message, or that one of them is none."""
+    """Return whether the server sees the end of the last message, or that one of them is none."""
     try:
         while packet:
             length = wire.length(packet)
@@ -79,7 +79,7 @@ def _whole(packet: bytes) -> bool:
 
 
 def sent(port: int, packet: bytes) -> str:
-    """What came of a message on a connection that ends after it."""
+    """Return what came of a message on a connection that ends after it."""
     with socket.create_connection(("127.0.0.1", port), 30, ("127.0.7.1", 0)) as line:
         try:
             line.sendall(packet + UNBIND)

@@ -116,7 +116,7 @@ class Contender:
 
 
 def listening(arena: Arena) -> bool:
-    """Does somebody in the server's namespace listen on UDP port 67?"""
+    """Return whether somebody in the server's namespace listens on UDP port 67."""
     sockets = subprocess.run(["ip", "netns", "exec", arena.server_side, "cat", "/proc/net/udp"], capture_output=True,
                              text=True, check=True).stdout
     return ":0043 " in sockets

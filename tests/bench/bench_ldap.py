@@ -38,7 +38,7 @@ ATTRIBUTES = ("objectClass", "uid", "uidNumber", "gidNumber", "homeDirectory", "
 
 
 def address(vcluster: int) -> str:
-    """Where the node of a vcluster is."""
+    """Return the address of a vcluster's node."""
     return f"127.1.{vcluster >> 8}.{vcluster & 255}"
 
 

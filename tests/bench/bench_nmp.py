@@ -33,7 +33,7 @@ TOTALS = {"ping": 20_000, "status": 4_000, "owed": 4_000}
 
 
 def populate(url: str, serial: str) -> None:
-    """As many vclusters, each with its VCM; all have the same certificate."""
+    """Make as many vclusters, each with its VCM; all have the same certificate."""
     engine = connect(url)
     t.metadata.create_all(engine)
     with engine.begin() as tx:

@@ -84,7 +84,7 @@ def kept() -> list[Result]:
 
 
 def keep_peer(size: Size, ours: Sequence[Pass], theirs: Sequence[Cycles]) -> None:
-    """The same for rounds beside Slurm."""
+    """Keep what was measured in rounds beside Slurm."""
     KEPT.mkdir(parents=True, exist_ok=True)
     (KEPT / f"peer-{size.nodes}x{size.requests}.json").write_text(json.dumps(
         [list(map(asdict, ours)), list(map(asdict, theirs))], indent=1))

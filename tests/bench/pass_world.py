@@ -66,7 +66,7 @@ class Want(NamedTuple):
     speed: int = 1000
 
     def xml(self) -> str:
-        """As a requirements document."""
+        """Return the requirements document of the want."""
         nics = f'<nic><speed min="{self.speed}"/></nic>' * self.nics
         return f'<requires><memory><mib min="{self.gib}GiB"/></memory><cpu><count min="{self.cpus}"/></cpu>{nics}' \
                "</requires>"

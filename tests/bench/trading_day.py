@@ -164,7 +164,7 @@ class Pools:
             return list(client.every("/nodes"))
 
     def settled(self, cached: bool = False) -> bool:
-        """Are the six machines all in the reserve (and one of them warm, with the template on its disk)?"""
+        """Return whether the six machines are all in the reserve (one of them warm, with the template on its disk)."""
         free = [node for node in self.nodes() if node["name"] not in self.heads]
         return all(node["state"] in ("inactive", "off") for node in free) and (not cached or any(
             node["state"] == "inactive" and self.stand.node(node["name"]).disk == "cached" for node in free))

@@ -49,5 +49,5 @@ class HandPool:
 
     @staticmethod
     def is_away(error: BaseException) -> bool:
-        """Was it the database?"""
+        """Return whether the error came from the database."""
         return isinstance(error, OperationalError)

@@ -37,7 +37,7 @@ def test_a_proxy_s_places_are_everybody_s(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def is_answered(port: int) -> bool:
-    """Is a request answered that comes on a connection of its own?"""
+    """Return whether a request is answered that comes on a connection of its own."""
     line = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=ssl._create_unverified_context())
     try:
         line.request("GET", "/sign-in")

@@ -31,7 +31,7 @@ class Far:
 
 @contextmanager
 def serving(pem: Path | None = None) -> Iterator[Far]:
-    """It listens on loopback, with TLS if it has a certificate."""
+    """Serve on loopback, with TLS if there is a certificate."""
     far = Far()
 
     class Says(BaseHTTPRequestHandler):

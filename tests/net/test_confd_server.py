@@ -94,7 +94,7 @@ class Agent:
         self.socket.sendall(self.side.send(message))
 
     def closed(self) -> bool:
-        """Does the server close the connection (within a minute)?"""
+        """Return whether the server closes the connection within a minute."""
         try:
             while True:
                 self.next(type(None))
@@ -130,7 +130,7 @@ class World:
         return made
 
     def boot(self, number: int) -> protocol.Secret:
-        """It boots the trampoline: a new secret of its own."""
+        """Boot the trampoline in the machine, which gets a new secret of its own."""
         secret = protocol.Secret(os.urandom(8).hex(), os.urandom(32))
         made = protocol.verifier(secret.key, os.urandom(16))
 
@@ -527,7 +527,7 @@ class Recorder:
 
 
 def closes(peer: socket.socket, seconds: float = 60.0) -> bool:
-    """Does the server close it?"""
+    """Return whether the server closes the connection."""
     peer.settimeout(seconds)
     try:
         while peer.recv(65536):
@@ -560,7 +560,7 @@ def test_rubbish_is_refused_at_once_and_logged(
 
 
 def test_strangers_cannot_fill_the_log(world: World, timed: Timed, caplog: pytest.LogCaptureFixture) -> None:
-    """Of each address one line a minute, and how many more there were."""
+    """Log one line a minute of each address, and how many more there were."""
     caplog.set_level("INFO", "cod.confd")
 
     def comes() -> None:

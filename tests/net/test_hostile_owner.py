@@ -103,7 +103,7 @@ def test_what_is_anothers_is_found_by_no_filter(mallory: Client) -> None:
 
 
 def test_nobody_adds_a_revision_to_anothers_template_nor_learns_of_it(there: Served, mallory: Client) -> None:
-    """The same bare name is one's own thing; a full name with another group's prefix is refused, there or not."""
+    """Take a bare name for one's own template; refuse a full name with another group's prefix, there or not."""
     before = there.local.get("/templates/physics/execution-host")["revision"]
     assert mallory.post("/templates", {"document": template("execution-host", "nginx"), "group": "web"})["name"] == (
         "web/execution-host")

@@ -72,7 +72,7 @@ def isolating(site: Site, engine: Engine) -> Site:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What runs in a thread runs at once."""
+    """Run at once what runs in a thread elsewhere."""
 
     def call(self: Any, function: Callable[..., None], *args: Any) -> Any:
         from twisted.internet.defer import execute

@@ -26,7 +26,7 @@ def site(site: Site) -> Site:
 
 
 def ran(served: Served, *words: str, code: int = 0) -> str:
-    """What a command prints."""
+    """Return what a command prints."""
     result = CliRunner().invoke(cod, ["--server", str(served.socket), *words])
     assert result.exit_code == code, result.output
     return result.output

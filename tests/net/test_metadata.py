@@ -379,7 +379,7 @@ def test_hostile_paths_find_nothing(lab: Lab, target: str) -> None:
 def test_a_server_of_metadata_alone_listens_where_the_address_may_come_later(
     lab: Lab, pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, tmp_path: Path
 ) -> None:
-    """As on 169.254.169.254: no files, and no image, by that door."""
+    """Serve metadata as on 169.254.169.254: no files, and no image, by that address."""
     (tmp_path / "loader").write_text("x")
     later = HttpServer(reactor, pool, SiteRef(site), tmp_path, tmp_path, ["127.0.0.1"], 0, lambda: NOW,
                        kinds=("metadata",), later=True)

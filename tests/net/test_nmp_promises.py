@@ -191,7 +191,7 @@ def test_who_came_first_and_was_looked_up_last_gives_way(site: Site, monkeypatch
 
 
 def test_a_silent_vcm_has_twice_as_long_for_its_answer(line: Line) -> None:
-    """It may be less patient itself."""
+    """Let the VCM be less patient than COD."""
     line.later(KEEPALIVE)
     assert [type(body) for _, body in line.heard()] == [b.Ping]
     line.later(2 * KEEPALIVE - 1)

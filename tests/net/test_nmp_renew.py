@@ -164,7 +164,7 @@ def test_who_is_known_by_address_has_nothing_to_renew(
 def test_who_may_not_speak_any_more_renews_nothing(
     client: Callable[..., Client], engine: Engine, aged: Issued, what: str
 ) -> None:
-    """It is told so, or shown out before it could ask."""
+    """Tell such a VCM so, or disconnect it before it could ask."""
     vcm = welcomed(client(aged))
     if what == "revoked":
         in_transaction(engine, vcms.revoke, vcluster="pool")
@@ -246,7 +246,7 @@ def test_a_vcm_renews_and_comes_again_by_itself_and_after_a_kill(vcm: Vcm, engin
 
 @pytest.mark.slow
 def test_killed_before_it_could_write_it_goes_on_with_the_old_one(vcm: Vcm, engine: Engine, aged: Issued) -> None:
-    """As if it had never asked: what COD has signed is worth nothing."""
+    """Go on as if the VCM had never asked: what COD has signed is worth nothing."""
     vcm.start()
     vcm.connects(2)
     vcm.end(signal.SIGKILL)

@@ -222,7 +222,7 @@ def test_a_request_of_thousands_of_tuples_is_not_even_looked_up(
 
 
 def test_another_group_s_template_is_not_there(client: Callable[..., Client], engine: Engine) -> None:
-    """As for everybody who asks: its group's, and the site's."""
+    """Offer a VCM the templates of its group and of the site alone, like everybody."""
     vcm = client()
 
     def templates(tx: Tx) -> None:

@@ -62,7 +62,7 @@ def test_an_upload_by_the_script_is_seen_and_given_up(there: Served) -> None:
 
 
 def _api(browser: Browser, method: str, path: str, body: Any) -> Any:
-    """As the page's script asks: by the cookie, with the form's token."""
+    """Ask as the page's script does: by the cookie, with the form's token."""
     (csrf,) = set(browser.get("/images/new").tree.xpath("//form[@data-upload-to]//input[@name='csrf']/@value"))
     headers = {"X-CSRF-Token": csrf, "Origin": f"https://{browser.host}", "Content-Type": "application/json"}
     return browser.ask(method, path, json.dumps(body).encode(), headers)

@@ -74,7 +74,7 @@ def kind_of_image(there: Served, name: str, **columns: str) -> None:
     ("file", {"image": "", "kernel": "debian-12", "mode": "diskless", "seed": None}),
 ])
 def test_a_template_with_an_image_takes_that_image(there: Served, content: str, chosen: dict[str, str]) -> None:
-    """Of a partition's image it silently took the first whole disk that there was."""
+    """Take the image that was chosen: of a partition's image the form silently took the first whole disk."""
     kind_of_image(there, "debian-12", content=content)
     fields = dict(browse(there).get(NEW, image="debian-12").fields(FORM))
     assert {name: fields.get(name) for name in chosen} == chosen

@@ -193,7 +193,7 @@ def rank_of(asker: Asker) -> int:
 
 
 def faults(walk: Walk, route: Route) -> Iterator[str]:
-    """What is wrong with what everybody is answered, as sentences."""
+    """Yield what is wrong with what everybody is answered, as sentences."""
     least, ours, name = LEAST[name_of(route)], walk.world.ours, name_of(route)
     for who, asker in walk.world.askers.items():
         status, text = walk.ask(route, asker, ours)
@@ -215,7 +215,8 @@ def faults(walk: Walk, route: Route) -> Iterator[str]:
 
 
 def excused(route: Route, asker: Asker) -> bool:
-    """May it be refused though everybody may ask? A wrong password; a token for one group, about its user's account."""
+    """Return whether a refusal is right though everybody may ask: a wrong password; a token for one group, about its
+    user's account."""
     return route.act is not None or (asker.only and route.path.startswith("/me") and route.changes)
 
 

@@ -64,7 +64,7 @@ def names(tx: Any) -> dict[str, list[str]]:
 
 
 def about(case: Any, there: dict[str, list[str]], chance: random.Random) -> Any:
-    """The same question, half of the times about something that there is."""
+    """Ask the same question, half of the times about something that there is."""
     kind = case.path.split("/")[3]
     for part in case.path_parameters or {}:
         if part in ("name", "id") and there.get(kind) and chance.random() < 0.5:

@@ -89,7 +89,7 @@ class Serving:
         return connection.getresponse().read().decode()
 
     def counts(self) -> bool:
-        """Are both parts up, and has the manager done something?"""
+        """Return whether both parts are up, and the manager has done something."""
         lines = self.metrics().splitlines()
         return {'cod_part_up{part="manager"} 1.0', 'cod_part_up{part="web"} 1.0'} <= set(lines) and any(
             line.startswith('cod_flow_seconds_count{flow="plan.hold"}') for line in lines)

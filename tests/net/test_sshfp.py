@@ -67,7 +67,7 @@ def sshd(tmp_path: Path) -> Iterator[int]:
 
 
 def said(port: int, folder: Path, *options: str, resolver: str = SERVER) -> str:
-    """What somebody at a terminal reads who connects to n4.pool and answers nothing."""
+    """Return what somebody at a terminal reads who connects to n4.pool and answers nothing."""
     (folder / "resolv.conf").write_text(f"nameserver {resolver}\noptions edns0 trust-ad\n")
     relay = f"bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}; cat <&3 & exec cat >&3'"
     words = ["ssh", "-F", "none", "-o", f"ProxyCommand={relay}", "-o", f"UserKnownHostsFile={folder}/known",

@@ -471,7 +471,7 @@ def test_another_process_at_it_is_left_alone(served: Served) -> None:
 
 
 def test_a_piece_that_comes_too_late_leaves_the_image_s_file_alone(served: Served, in_reactor: Any) -> None:
-    """It has asked about the upload before the last piece ended, and opens the file after that."""
+    """Ask about the upload before its last piece has ended, and open the file after that."""
     from twisted.internet.defer import ensureDeferred
 
     upload = begun(served)

@@ -36,7 +36,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def client(served: Served) -> TusClient:
-    """It."""
+    """Return a client of another project for the server."""
     return TusClient(f"http://127.0.0.1:{served.server.ports[0]}/api/v1/uploads",
                      headers={"Authorization": f"Bearer {ADMIN}"})
 
@@ -76,7 +76,7 @@ def test_a_foreign_client_hears_what_is_refused(served: Served, client: TusClien
 
 
 def test_curl_sends_a_file_in_one_request(served: Served, file: Path) -> None:
-    """As docs/uploads.md has it."""
+    """Send the file as docs/uploads.md says."""
     said = subprocess.run(
         ["curl", "-sS", "-m", "120", "--fail-with-body", "-X", "POST",
          f"http://127.0.0.1:{served.server.ports[0]}/api/v1/uploads", "-H", f"Authorization: Bearer {ADMIN}",

@@ -277,7 +277,7 @@ def test_killed_after_the_trade_it_trades_again(vcm: Vcm, seed: dict[str, str]) 
 
 
 def test_an_old_invitation_keeps_nobody_out(vcm: Vcm) -> None:
-    """As on an image that copies its seed at each boot."""
+    """Copy the seed at each boot, as some images do."""
     vcm.start()
     vcm.connects()
     vcm.end()

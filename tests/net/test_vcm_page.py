@@ -116,7 +116,7 @@ class Farm:
 
 
 def addresses(tx: Tx) -> list[str]:
-    """Of the vcluster's nodes."""
+    """Return the addresses of the vcluster's nodes."""
     members = vcms.picture(tx, int(tx.scalars(select(t.vclusters.c.id)).one())).members
     return sorted(member["address"] for member in members)
 

@@ -57,7 +57,7 @@ class RenewingLab(Lab):
         self.first = self.enrol(OLD)
 
     def enrol(self, when: datetime) -> str:
-        """As `cod vcm enroll` does; the serial number."""
+        """Enroll as `cod vcm enroll` does; return the serial number."""
         issued = self.ca.vcm("pool", when)
         in_transaction(self.engine, vcms.enrol, vcluster="pool", serial=issued.serial, address="", now=self.now(),
                        ends_at=issued.ends_at)
@@ -100,7 +100,8 @@ class RenewingLab(Lab):
         return in_transaction(self.engine, vcms.show, "pool")
 
     def has_switched(self) -> bool:
-        """It is connected with a certificate that is not its first, and nothing is left of that."""
+        """Return whether the VCM is connected with a certificate that is not its first, and nothing is left of that
+        one."""
         vcm = self.row().vcm
         return bool(vcm.server and vcm.serial == self.shown[-1] != self.first and vcm.next_serial is None)
 

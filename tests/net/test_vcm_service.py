@@ -54,7 +54,7 @@ def lab(tmp_path: Path, empty_sqlite: Path, site: Site) -> Iterator[Make]:
 
 
 def story(lab: Lab) -> None:
-    """It grows by two, loses one to a vcluster of higher priority, asks for another in vain, and shrinks."""
+    """Grow by two, lose one to a vcluster of higher priority, ask for another in vain, and shrink."""
     lab.books.want = 3
     lab.until(lambda: len(lab.books.members) == 3, "the pool has three nodes")
     in_transaction(lab.engine, vclusters.create, name="web", size=3, template="debian", group="top", site=lab.site,
@@ -285,7 +285,7 @@ def test_a_vcm_that_is_away_loses_the_choice_and_nothing_else(pool: Lab) -> None
 
 @pytest.mark.parametrize("step", ["say release-nodes", "has say release-nodes", "hear node-state"])
 def test_what_is_said_again_late_does_not_hit_another_node_of_that_name(pool: Lab, step: str) -> None:
-    """It gives back n2 and dies; before it is up again somebody has given the vcluster a node, which is called n2."""
+    """Give back n2 and die; before the VCM is up again the vcluster has got another node, which is called n2."""
     grow(pool, 2)
     pool.reviving = False
     pool.vcm.kill_at = step
@@ -315,7 +315,7 @@ def test_a_dry_run_changes_nothing(lab: Make) -> None:
 
 
 def test_a_reclaim_is_answered_once_with_what_goes_anyway_first(pool: Lab) -> None:
-    """It was about to give back one when COD wants one: that one will do."""
+    """Answer with the node that the VCM was about to give back when COD wants one."""
     grow(pool, 3)
     pool.reviving = False
     pool.vcm.kill_at = "remove"

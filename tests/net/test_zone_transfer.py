@@ -240,7 +240,7 @@ def test_one_address_has_so_many_connections_and_no_more(start: Any, engine: Eng
 
 
 def test_a_client_that_takes_no_answers_is_not_read_of(start: Any, engine: Engine, secondary: Site) -> None:
-    """It asks for zones without end, and reads nothing: what waits for it is bounded, and it is cut off."""
+    """Cut a client off that asks for zones without end and reads nothing: what waits for it is bounded."""
     in_transaction(engine, furnished, secondary)
     server = start(secondary)
     question = bytes(DNSRecord.question("pool.cod.test", "SOA").pack())

@@ -32,7 +32,7 @@ def ruled(site: Site) -> Site:
 
 
 def calm(site: Site) -> Site:
-    """The same site, whose reserve nobody manages."""
+    """Return the same site, whose reserve nobody manages."""
     return replace(site, energy=Energy())
 
 

@@ -190,23 +190,23 @@ def release_others(tx: Tx, site: Site, name: str) -> None:
 
 
 def withdraw(tx: Tx, site: Site, name: str) -> None:
-    """Its vcluster is deleted, and with it what it asked for."""
+    """Delete the request's vcluster, and with it what that asked for."""
     owner_flows.delete(tx, name=name, site=site, now=NOW, actor=OWNER)
 
 
 def promote(tx: Tx, site: Site, name: str) -> None:
-    """Its group comes to be as important as the other."""
+    """Give the request's group the priority of the other."""
     tx.execute(update(t.groups).where(t.groups.c.name == "low").values(priority=9))
 
 
 def assign(tx: Tx, site: Site, name: str) -> None:
-    """Its nodes are all newly assigned: inside their inertia."""
+    """Assign the vcluster's nodes anew: all are inside their inertia."""
     one = select(t.vclusters.c.id).where(t.vclusters.c.name == name).scalar_subquery()
     tx.execute(update(t.nodes).where(t.nodes.c.vcluster_id == one).values(assigned_at=NOW))
 
 
 def extend(tx: Tx, site: Site, name: str) -> None:
-    """Its owner extends the lease."""
+    """Extend the lease, as the owner does."""
     owner_flows.extend(tx, name=name, lease=5000.0, site=site, now=NOW)
 
 
@@ -260,7 +260,7 @@ def test_an_act_that_is_not_needed_any_more_does_nothing(
 def test_nothing_is_seized_that_may_not_be_taken_any_more(
     engine: Engine, busy: Site, acts: dict[str, flow.Act], trouble: Callable[..., None], left: int
 ) -> None:
-    """Its owner has given back others, and has its creation size and one more now; or its priority is as high."""
+    """Seize nothing of a vcluster that has one node more than its creation size now, or a priority as high."""
     own = claim(engine)
     in_tx(engine, trouble, busy, "loser8")
     done = in_tx(engine, acts["seize by reclaim"].flow, claim=own, now=LATER).value

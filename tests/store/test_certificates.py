@@ -92,7 +92,7 @@ def test_revoked_there_is_nothing_to_renew(tx: Tx) -> None:
 
 
 def test_who_was_enrolled_anew_meanwhile_gets_no_successor(tx: Tx) -> None:
-    """It would shut the new one out with its first hello."""
+    """Refuse a successor, which would shut the newly enrolled VCM out with its first hello."""
     before = greet(tx, "old")
     vcms.enrol(tx, vcluster="pool", serial="anew", address="", now=NOW, ends_at=END)
     with pytest.raises(Refused, match="has taken its place"):
@@ -116,7 +116,7 @@ def test_what_would_last_no_longer_is_refused(tx: Tx, ends_at: float) -> None:
 
 
 def test_an_end_that_was_not_known_is_learned_from_what_is_shown(tx: Tx) -> None:
-    """Of VCMs that were enrolled before ends were written down."""
+    """Learn the ends of VCMs that were enrolled before ends were written down."""
     vcms.enrol(tx, vcluster="pool", serial="old", address="", now=NOW)
     greet(tx, "old", END + 1)
     assert row(tx).ends_at == END + 1

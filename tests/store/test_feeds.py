@@ -48,7 +48,7 @@ def wants(tx: Tx, *events: str, group: str = "site") -> None:
 
 
 def gather(tx: Tx, now: float) -> int:
-    """As the notifier does it: only when there is something to do."""
+    """Gather as the notifier does: only when there is something to do."""
     return webhook_feed.gather(tx, now) if webhook_feed.due(tx, now) else 0
 
 

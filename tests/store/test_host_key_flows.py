@@ -24,7 +24,7 @@ OWN = TEMPLATE.replace('seed="nocloud"', 'seed="nocloud" hostkeys="own"')
 
 
 def made(salt: str, order_id: str) -> tuple[HostKey, str]:
-    """As the service does it, with a secret for the test."""
+    """Make the key as the service does, with a secret for the test."""
     public, private = hostkeys.ed25519(f"{salt} {order_id}".encode().ljust(32, b".")[:32])
     return HostKey(hostkeys.ALGORITHM, public), private
 

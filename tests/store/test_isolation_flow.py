@@ -261,7 +261,7 @@ def test_a_port_that_does_not_arrive_is_the_reason_of_the_quarantine(tx: Tx, sit
 
 
 def arrive_in_boot(tx: Tx, now: float) -> None:
-    """It came to the trampoline and was primed anew."""
+    """Prime the node anew after it came to the trampoline."""
     for event in (NodeEvent.PRIME_ORDERED, NodeEvent.PRIMED):
         transitions.move(tx, node_of(tx), event, now=now, cause="t", actor="t")
 

@@ -139,7 +139,7 @@ def taken(site: Site, number: int, kind: NodeKind, count: int) -> list[str] | No
 
 
 def simulated(site: Site, number: int, kind: NodeKind, count: int) -> list[str] | None:
-    """The same in the simulator."""
+    """Return the nodes that the simulator would take."""
     request = ClusterRequest(1, site.sim[site.own], "grow", 1, NOW)
     request.wish = replace(request.as_pending(), priority=site.request.priority)
     made: dict[int, SimReclaim] = {}

@@ -29,7 +29,7 @@ DUE = 120.0  # the reclaim's deadline
 
 
 def reclaim(tx: Tx, one: int) -> tuple[str, int, int]:
-    """Its state, how many it wants, and how many were given."""
+    """Return a reclaim's state, how many nodes it wants, and how many were given."""
     found = reclaims.get(tx, one)
     assert found is not None
     return found.state, found.count, found.given
@@ -166,7 +166,7 @@ def test_a_vcluster_that_is_deleted_gives_what_was_wanted_of_it(tx: Tx, quiet: S
 
 
 def test_a_chosen_node_that_breaks_on_its_way_is_made_good(tx: Tx, quiet: Site) -> None:
-    """It counted as given; the request is short of one again, and one more is taken."""
+    """Take one more when a node breaks that counted as given: the request is short of one again."""
     one = contended(tx, quiet)
     run_pass(tx, quiet, DUE)
     node_flows.quarantine(tx, name="node1", reason="smoke", site=quiet, now=121.0, actor=OWNER)
@@ -332,7 +332,7 @@ def test_where_enough_is_on_its_way_nothing_more_is_taken(
 
 
 def test_what_would_be_taken_in_vain_stays_and_is_taken_anew(tx: Tx, quiet: Site) -> None:
-    """Of the four that are wanted one is free: it breaks, and comes back."""
+    """Break the one free node of the four that are wanted, and bring it back."""
     people(tx)
     for number in range(5):
         add_node(tx, number)

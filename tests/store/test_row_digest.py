@@ -169,7 +169,7 @@ def test_a_digest_that_never_changes_is_caught(engine: Engine, monkeypatch: pyte
 
 
 def test_a_reservation_and_a_second_subnet_count_too(engine: Engine) -> None:
-    """They are not in the rows of what is held, but in what is made of them."""
+    """Count what is not in the rows of what is held, but in what is made of them."""
     fill(engine, SIZE)
     before = in_tx(engine, flow.look, SITE, NOW, in_tx(engine, flow.look, SITE, NOW))
     with engine.begin() as tx:

@@ -172,7 +172,7 @@ def test_database_and_backup_are_their_owners_alone(tmp_path: Path) -> None:
 
 
 def test_errors_do_not_show_what_was_written(upgraded: Engine) -> None:
-    """They end in the log, and with a verifier's key a false server could be set up."""
+    """Keep values out of errors, which end in the log: with a verifier's key a false server could be set up."""
     row = {"id": "x", "mac": "52:54:00:00:00:0a", "kind": "boot", "address": "10.77.1.1", "expires_at": 9e9,
            "salt": b"", "stored_key": b"stored", "server_key": b"a server's key"}
     with pytest.raises(IntegrityError) as caught, upgraded.begin() as tx:

@@ -91,7 +91,7 @@ class Founded:
                               "site": self.file.read_text()}
 
     def destroy(self) -> None:
-        """As a new server is: no data folder, no site file, an empty database."""
+        """Leave what a new server has: no data folder, no site file, an empty database."""
         self.engine.dispose()
         shutil.rmtree(self.folder)
         self.password.unlink()

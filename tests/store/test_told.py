@@ -115,7 +115,7 @@ def held(tx: Tx, site: Site) -> Any:
 
 
 def test_a_node_that_uses_up_its_retries(tx: Tx, site: Site) -> None:
-    """Its holder hears that it is lost, the administrators that it needs them; a retry is told to nobody."""
+    """Tell the holder that the node is lost, and administrators that it needs them; tell nobody of a retry."""
     node, since = held(tx, site), notices.newest(tx)
     for attempts, expected in ((0, []), (99, [("quarantined", None, None), ("node-lost", "site", "web")])):
         node = nodes.change(tx, node, attempts=attempts)
@@ -129,7 +129,7 @@ def test_a_node_that_uses_up_its_retries(tx: Tx, site: Site) -> None:
 
 
 def test_a_node_that_an_administrator_sets_aside(tx: Tx, site: Site) -> None:
-    """They know it themselves; its holder does not."""
+    """Tell the node's holder, not the administrators, who know it themselves."""
     node, since = held(tx, site), notices.newest(tx)
     node_flows.quarantine(tx, name=node.name, reason="loud", site=site, now=3.0, actor="user:ann")
     assert told(tx, since) == [("node-lost", "site", "web")]

@@ -152,7 +152,7 @@ APART = 0.25  # seconds between two looks: InnoDB shows those who look again wit
 
 
 def waiting(engine: Engine) -> bool:
-    """Does a transaction wait for a lock?"""
+    """Return whether a transaction waits for a lock."""
     with engine.connect() as connection:
         return bool(connection.scalar(text(
             "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'")))

@@ -277,7 +277,7 @@ def test_the_leases_length(
 
 
 def test_a_lease_beyond_the_groups_maximum_is_refused(tx: Tx, site: Site) -> None:
-    """It was cut to the default in silence, and whoever had asked for more learned of it when the nodes went."""
+    """Refuse what was cut to the default in silence: owners learned of it when the nodes went."""
     furnish(tx, 0)
     groups.add(tx, "lab", 0.0, max_lease=7 * 86400.0)
     with pytest.raises(Refused, match="lasts 7 days at most, with all extensions; 30 days were asked for") as refused:

@@ -51,7 +51,7 @@ def heard(tx: Tx, pool: int) -> list[Owed]:
 
 
 def told(tx: Tx, pool: int, verb: str, *names: str) -> list[tuple[Any, ...]]:
-    """Of the messages of that verb that it is owed these fields."""
+    """Return these fields of the messages of that verb that the VCM is owed."""
     return [tuple(row.body[name] for name in names) for row in heard(tx, pool) if row.verb == verb]
 
 
@@ -123,7 +123,7 @@ def test_a_grant_says_until_when_and_names_its_request(tx: Tx, site: Site, pool:
 
 
 def test_a_reclaim_runs_from_its_beginning_to_its_end(tx: Tx, site: Site, pool: int) -> None:
-    """It wants what the vcluster has beyond its creation size, and is over when that was given, or is not wanted."""
+    """Want what the vcluster has beyond its creation size; end when that was given, or is not wanted."""
     groups.add(tx, name="top", priority=9, default_lease=None, max_lease=None, now=NOW)
     ask(tx, "more", 1, site)
     world.run_pass(tx, site, NOW)

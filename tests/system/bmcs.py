@@ -125,7 +125,7 @@ class IpmiSim:
 
     @property
     def address(self) -> str:
-        """For the driver `ipmi`."""
+        """Return the address for the driver `ipmi`."""
         return f"127.0.0.1:{self.port}?suite=3"
 
     @contextmanager
@@ -171,7 +171,7 @@ class SushyEmulator:
 
     @property
     def address(self) -> str:
-        """For the driver `redfish`."""
+        """Return the address for the driver `redfish`."""
         return f"https://127.0.0.1:{self.port}?ca={self.certificate}"
 
     @contextmanager

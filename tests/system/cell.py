@@ -226,7 +226,7 @@ class Cell:
         return file.read_text().splitlines() if file.exists() else []
 
     def ended(self, job: int, task: str = "undefined") -> bool:
-        """Has it run to its end?"""
+        """Return whether the job has run to its end."""
         return any(line.startswith("end") for line in self.ran(job, task))
 
     def hosts(self) -> set[str]:

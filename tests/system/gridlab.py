@@ -118,7 +118,7 @@ class GridLab:
         self.cell.run("qconf", "-Mconf", str(self.cell.folder / "global"))
 
     def start_master(self) -> None:
-        """As the head's boot does."""
+        """Start the master as the head's boot does."""
         self.cell.run("sh", "-c", f"{BINARIES}/sge_qmaster > /dev/null 2>&1 < /dev/null")
 
     def link(self, machine: str, state: str) -> None:
@@ -180,7 +180,7 @@ class GridLab:
               lambda: f"the pool has {members} nodes: {self.states()}, {self.hosts()}, {self.memory()}", seconds, 0.1)
 
     def rests(self, members: int = 0) -> bool:
-        """Do COD's books, the VCM's and the master's all say that it has so many, and that nothing is to change?"""
+        """Return whether COD, the VCM and the master all count so many nodes, and nothing is to change."""
         states, memory = self.states(), self.memory()
         held = [name for name in states if self.stand.node(name).vcluster_id is not None]
         return (len(held) == len(memory["nodes"]) == 1 + members and set(states.values()) <= {"active", "inactive"}
@@ -188,7 +188,7 @@ class GridLab:
                 and not self.stand.read(_pending) and len(self.hosts()) == members)
 
     def is_fresh(self) -> bool:
-        """Is it as it was when it was made, without a job?"""
+        """Return whether the pool is as it was when it was made, without a job."""
         return self.rests() and not self.cell.run("qstat", "-u", "*").stdout.strip()
 
     def hosts(self) -> set[str]:

@@ -92,7 +92,7 @@ class Line:
         self.write(self.side.to_send())
 
     def is_closed(self) -> bool:
-        """Does the server close, with no more than a refusal? Raises TimeoutError."""
+        """Return whether the server closes, with no more than a refusal. Raises TimeoutError."""
         self.socket.settimeout(12)  # a silent peer would be given up after fifteen seconds
         while self.next():
             pass

@@ -29,7 +29,7 @@ def ssh(key: Key, *words: str, known: Path, before: Sequence[str] = ()) -> subpr
 
 
 def fingerprints(known: Path) -> set[str]:
-    """Of the host keys that somebody who logged in has seen."""
+    """Return the fingerprints of the host keys that somebody who logged in has seen."""
     listed = subprocess.run(["ssh-keygen", "-l", "-f", known], check=True, capture_output=True, text=True).stdout
     return {line.split()[1] for line in listed.splitlines()}
 

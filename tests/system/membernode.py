@@ -99,7 +99,7 @@ class MemberNode:
             capture_output=True, text=True, check=False, timeout=60, **options)
 
     def says(self, *command: str) -> str:
-        """What a command on the node prints; '' where it fails."""
+        """Return what a command on the node prints; '' where it fails."""
         done = self.run(*command)
         return done.stdout.strip() if done.returncode == 0 else ""
 

@@ -83,7 +83,7 @@ class Story:
         return Owner(self.stand, name, [self.keys[name]], role=role, group=group)
 
     def tries(self, name: str, command: str, node: int = 0, key: str = "") -> Any:
-        """What comes of a login of `name`, with `key`'s key."""
+        """Return what comes of a login of `name`, with `key`'s key."""
         return ssh(self.keys[key or name], f"{name}@{self.addresses[node]}", command, known=self.folder / "known",
                    before=network.inside(record.namespace(self.stand.lab), []))
 

@@ -151,7 +151,7 @@ def test_nothing_of_the_build_machine_stays_in_it(image: Path) -> None:
 
 
 def test_the_members_variant_asks_sssd_for_accounts_and_mounts() -> None:
-    """Its packages have set that up; the seed brings SSSD's own configuration."""
+    """Look for what the packages have set up; the seed brings SSSD's own configuration."""
     images.build("debian-members", CHECKOUT / "build/images", CHECKOUT / "build/cache/images")
     image = CHECKOUT / "build/images/debian-members.img"
     switch = dict(re.findall(r"^(\w+):\s*(.*?)\s*$", inside(image, "cat /etc/nsswitch.conf"), re.MULTILINE))

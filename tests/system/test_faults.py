@@ -100,7 +100,7 @@ def test_a_machine_is_power_cycled_in_the_reserve(stand: Stand) -> None:
 
 
 def test_a_released_node_that_missed_its_boot_comes_back_at_once(stand: Stand) -> None:
-    """Its firmware met no network, so it runs its old system: it is not left alone until its deadline."""
+    """Bring a node back at once that runs its old system, since its firmware met no network."""
     stand.cod("vcluster", "create", "web", "--size", "1", "--template", "red")
     stand.reaches("m1", "active")
     stand.wait(lambda: "web" in stand["m1"].running())

@@ -49,7 +49,7 @@ def volume(number: int, **rest: Any) -> WantedVolume:
 
 
 def table(stand: NfsStand, path: str) -> list[str]:
-    """What exportfs shows of a directory: client and options, by client."""
+    """Return what exportfs shows of a directory: options by client."""
     said = stand.runs("exportfs", "-s").stdout
     return sorted(line.split(None, 1)[1] for line in said.splitlines() if line.split()[0] == path)
 
@@ -82,7 +82,7 @@ def test_exports_name_networks_and_squash_root(stand: NfsStand, ask: Callable[..
 def test_xfs_without_quotas_says_so_and_takes_no_snapshots(
     stand: NfsStand, ask: Callable[..., Any], server: FileServer
 ) -> None:
-    """This kernel has no quotas for XFS, so that project quotas cannot be tried here."""
+    """Refuse quotas on a kernel that has none for XFS, like the one here: project quotas cannot be tried."""
     wanted = volume(2)
     assert ask("carry_out", server, wanted).enforced == "none"
     with pytest.raises(FileServerError, match="need Btrfs or ZFS"):

@@ -146,7 +146,7 @@ def recorded(stand: Rack, name: str) -> str:
 
 
 def test_an_image_that_is_no_operating_system_boots(stand: Rack) -> None:
-    """It never asks DHCP, and is active by its template's word; what it holds is booted, and is taken from it again."""
+    """Boot what never asks DHCP, and is active by its template's word; take the node back from it again."""
     stand.cod("vcluster", "create", "odd", "--size", "1", "--template", "opaque")
     name = stand.wait(lambda: next((n for n in NAMES if stand.node(n)["vcluster"] == "odd"), ""), "a node is granted")
     stand.wait(lambda: "all bits arrived" in stand.console(name), f"{name} says hello")

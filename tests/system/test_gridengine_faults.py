@@ -62,7 +62,7 @@ def _leaving(memory: dict[str, Any], of: int = 4) -> bool:
 
 
 def _node(truth: Callable[[Any], Any]) -> Callable[[Any], bool]:
-    """Of some node besides the head."""
+    """Return a question whether something is true of some node besides the head."""
     return lambda memory: any(truth(node) for node in memory["nodes"].values() if node["member"]["hostname"] != HEAD)
 
 
@@ -85,7 +85,7 @@ def test_its_vcm_dies_again_and_again(lab: GridLab, steps: dict[str, Callable[[A
 
 
 def test_its_vcm_dies_while_nodes_are_reclaimed(lab: GridLab) -> None:
-    """It has heard of the reclaim, and answers when it has been started again; it has promised a node, and gives it."""
+    """Answer the reclaim that the VCM has heard of when it has been started again, and give the node promised."""
     gate = lab.gate()
     jobs = lab.submit(5, gate)
     until(lambda: sum(bool(lab.placed(job)) for job in jobs) == 3, "three of them run", 180)

@@ -37,7 +37,7 @@ class System:
         self.server: subprocess.Popen[bytes] | None = None
 
     def fresh(self) -> None:
-        """As the image is: nothing of a boot before."""
+        """Leave the image as it is shipped: nothing of a boot before."""
         (self.folder / "known").unlink(missing_ok=True)
         self._inside("rm -rf /run/* /data/* /root/.ssh /etc/dropbear")
 
@@ -76,7 +76,7 @@ class System:
         return ssh(key, *options, "-p", str(self.port), "root@127.0.0.1", command, known=self.folder / "known")
 
     def lets_in(self, key: Key) -> bool:
-        """May root log in with it? A refusal has to be one of its key."""
+        """Return whether root may log in with the key; a refusal has to be one of the key."""
         done = self.login(key, "id -u")
         assert (done.returncode, done.stdout) == (0, "0\n") or "Permission denied (publickey)" in done.stderr, done
         return done.returncode == 0

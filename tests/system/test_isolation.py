@@ -128,7 +128,7 @@ class Site:
         return list(self.stage.client().get(f"/vclusters/{name}")["nodes"])
 
     def page(self, node: Any) -> Any:
-        """What the node's own system says, asked from the server."""
+        """Return what the node's own system says, asked from the server."""
         said = ""
 
         def answers() -> bool:

@@ -93,7 +93,7 @@ def looked_at(page: Page, name: str) -> None:
 
 
 def on_disk(disk: Path, text: str) -> bool:
-    """Does a machine's disk hold that text anywhere?"""
+    """Return whether a machine's disk holds that text anywhere."""
     with open(disk, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as content:
         return content.find(text.encode()) >= 0
 

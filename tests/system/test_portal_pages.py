@@ -117,7 +117,7 @@ def walked(
 
 
 def name_of(path: str) -> str:
-    """Of a page's picture: 'vcluster-history' of /vclusters/{name}/history."""
+    """Return the name of a page's picture: 'vcluster-history' of /vclusters/{name}/history."""
     words = re.sub(r"s/\{\w+\}", "", path).strip("/").replace("/", "-")
     return "portal-" + (words or "overview")
 

@@ -96,7 +96,7 @@ def test_one_byte_at_the_edges_is_seen(tmp_path: Path, device: Disk, at: int) ->
 
 
 def test_a_disk_in_use_is_not_opened(device: Disk) -> None:
-    """As while something is mounted from it: the kernel grants O_EXCL once."""
+    """Open a disk that is in use as by a mount: the kernel grants O_EXCL once."""
     holder = os.open(device.path, os.O_RDWR | os.O_EXCL)
     try:
         with pytest.raises(PrimeError, match="busy"):

@@ -35,7 +35,7 @@ class Head:
         self.process: subprocess.Popen[bytes] | None = None
 
     def copies_its_seed(self) -> None:
-        """As an image without cloud-init."""
+        """Copy the seed as an image without cloud-init does."""
         disk = self.stand[self.machine].folder / "disk"
         with open(disk, "rb") as file:
             sector0 = file.read(512)

@@ -142,7 +142,7 @@ def snapshots(draw: st.DrawFn, settled: bool = False, tuples: int = 2, contended
 
 
 def shuffled(seen: Snapshot, shuffle: Callable[[list[Any]], None]) -> Snapshot:
-    """The same site, its rows in another order."""
+    """Return the same site, its rows in another order."""
     def turned(rows: Iterable[Any]) -> list[Any]:
         turn = list(rows)
         shuffle(turn)

@@ -65,7 +65,7 @@ class Stream:
             yield seen, done
 
     def withdraw(self, number: int) -> None:
-        """That job is not wanted any more."""
+        """Withdraw a job that is not wanted any more."""
         del self._pending[number]
 
     def _snapshot(self) -> Snapshot:

@@ -74,7 +74,7 @@ def test_higher_priority_first_then_older() -> None:
 
 
 def test_of_one_age_the_more_constraining_first() -> None:
-    """It can have nothing else; and the other finds its nodes elsewhere."""
+    """Serve the request first that can have nothing else; the other finds its nodes elsewhere."""
     wishes = [wish(1, 1, submitted_at=1.0), wish(2, RequestTuple(1, BIG_ONLY, 1), submitted_at=9.0)]
     done = decided(lots=[lot(1, BIG)], wishes=wishes, site={SMALL: 4, BIG: 1})
     assert granted(done) == [2]
@@ -235,7 +235,7 @@ def test_what_may_not_be_taken(columns: dict[str, int], mobile: int) -> None:
 
 @pytest.mark.parametrize("columns", [{"drain_until": NOW + 50}, {"expires_at": NOW - 1}])
 def test_nothing_is_taken_whose_lease_is_over(columns: dict[str, float]) -> None:
-    """It comes anyway: it is waited for. It does not count twice, as coming and as what can be taken."""
+    """Wait for what comes anyway; do not count it twice, as coming and as what can be taken."""
     own = replace(holder(1, 4), **columns)
     seen = {"holders": [own], "holdings": [Allocation(1, kind(), 4, 4)], "site": {SMALL: 9}}
     for count, code in ((4, "coming"), (6, "busy")):

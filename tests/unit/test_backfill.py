@@ -85,7 +85,7 @@ def test_who_does_not_wait_holds_nothing() -> None:
 
 
 def test_nothing_is_held_for_what_one_vcluster_would_have_to_lose_twice() -> None:
-    """It holds five in each of two blocks, and may lose five altogether; its lease has no end."""
+    """Let a vcluster without a lease's end hold five in each of two blocks, of which it may lose five altogether."""
     seen: dict[str, Any] = {
         "lots": [lot(1, ONE), lot(1, BIGS)], "holders": [holder(1, 10, 5)],
         "holdings": [Allocation(1, ONE, 5, 5), Allocation(1, BIGS, 5, 5)],
@@ -101,7 +101,7 @@ def test_nothing_is_held_for_what_one_vcluster_would_have_to_lose_twice() -> Non
 
 
 def test_no_more_than_it_is_short_of() -> None:
-    """Of five free ones it lacks three: one is reserved for it, and four of six are there; one is on its way."""
+    """Reserve what a request is short of: of five free ones it lacks three, one is reserved, one is on its way."""
     seen = contended(lots=[lot(1, ONE, reserved=1), lot(1, ONE)], coming=[IncomingNodes(ONE, 1)],
                      holders=[holder(1, 3, 3, expires_at=NOW + 500)], holdings=[Allocation(1, ONE, 3, 0)])
     assert [(one.free, one.coming) for one in decided(**seen).holds] == [(1, 1)]
@@ -119,7 +119,7 @@ def test_the_rest_is_for_others() -> None:
 
 
 def test_higher_priority_sees_nothing_of_it() -> None:
-    """What it gets comes back, too, when its lease is over."""
+    """Count what it gets as coming back, too, when its lease is over."""
     done = decided(**contended(wishes=[wish(1, 6), wish(2, 1, priority=1, submitted_at=LATE, lease=700.0)]))
     assert granted(done) == [2]
     assert [(one.free, one.until) for one in done.holds] == [(1, NOW + 800)]
@@ -219,7 +219,7 @@ def test_who_grows_is_done_when_its_lease_is() -> None:
 
 
 def test_what_is_left_of_it_is_held_on() -> None:
-    """Of two that are held both are lent, and then no more."""
+    """Lend both of two that are held, and then no more."""
     late = [wish(number, 1, submitted_at=LATE + number, lease=100.0) for number in (2, 3, 4)]
     done = decided(**contended(wishes=[wish(1, 6), *late]))
     assert granted(done) == [2, 3]
@@ -262,7 +262,7 @@ def leased(seen: Snapshot) -> Snapshot:
 
 
 def pressed(seen: Snapshot) -> Snapshot:
-    """The same, with vclusters that end; the wishes are of one priority, some have waited long, some came late."""
+    """Return a site whose vclusters end; the wishes are of one priority, some have waited long, some came late."""
     wishes = [replace(one, priority=3, may_wait=True, submitted_at=25.0 * (one.id % 2)) for one in leased(seen).wishes]
     ends = {key: replace(one, priority=3, expires_at=NOW + 500, drain_until=None) for key, one in seen.holders.items()}
     return replace(seen, wishes=wishes, holders=ends)
@@ -342,7 +342,7 @@ def nothing_is_held_in_vain(seen: Snapshot) -> None:
 
 
 def nobody_behind_keeps_what_is_held(seen: Snapshot) -> None:
-    """Those behind who are not done in time get only what is beyond it."""
+    """Give those behind who are not done in time only what is beyond the reservation."""
     done = decide(seen, SOME, NOW)
     rank = {one.id: (-one.priority, priority.age(one, SOME)) for one in seen.wishes}
     wishes = {one.id: one for one in seen.wishes}

@@ -90,7 +90,7 @@ def test_what_statuses_are_called() -> None:
 
 
 def test_pydantic_still_says_what_is_translated() -> None:
-    """Its types of errors are strings: one that it renames would be shown as pydantic has it."""
+    """Know each type of pydantic's errors: one that is renamed would be shown in pydantic's words."""
     with pytest.raises(ValidationError) as refused:
         Sample.model_validate({"name": "Bad", "why": "", "count": 0, "part": 1, "kind": "", "x": 1})
     assert {each["type"] for each in refused.value.errors()} <= set(field_errors._SENTENCES)

@@ -95,7 +95,7 @@ def test_a_write_that_is_lost_is_noticed(tmp_path: Path, log: kernel.Log, monkey
 def test_a_write_that_went_elsewhere_is_noticed(
     tmp_path: Path, log: kernel.Log, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The same random bytes are everywhere: only what says where a page belongs tells pages apart."""
+    """Tell pages apart that hold the same random bytes by what says where a page belongs."""
     disk, write = made(tmp_path), Target.write
     monkeypatch.setattr(Target, "write", lambda self, data, offset: write(
         self, data, surface.STRETCH if offset == 0 else offset))

@@ -336,7 +336,7 @@ def test_no_pools_of_no_network() -> None:
 
 
 def test_the_site_file_says_of_all_that_is_re_read_that_it_is() -> None:
-    """Its head sends readers there."""
+    """Say so in the table that the head of the site file sends readers to."""
     said = {name for name, field in SiteFile.model_fields.items()
             if (table := init.table_class(field)) and "Re-read on SIGHUP" in (table.__doc__ or "")}
     assert said == {"policy", "energy", "types", "images", "burnin", "console", "notices", "smtp", "signin", "ldap",

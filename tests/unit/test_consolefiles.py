@@ -60,7 +60,7 @@ def test_each_holder_reads_their_own_stretch(root: Path) -> None:
 
 
 def test_what_is_anothers_between_is_passed_over(root: Path) -> None:
-    """As when the server begins anew: what it hears first is nobody's."""
+    """Pass over what is heard first when the server begins anew: it is nobody's."""
     for data, tenure in ((b"one ", "v1-5"), (b"doubtful ", "free"), (b"two ", "v1-5"), (b"again ", "free"),
                          (b"three", "v1-5")):
         put(root, data, tenure)

@@ -12,7 +12,7 @@ from cod.wire import diskloader, realmode
 
 @pytest.mark.parametrize("lenient", [False, True])
 def test_loaders_take_it_for_a_kernel(lenient: bool) -> None:
-    """As iPXE's and SYSLINUX's loaders check the header: boot.rst of the kernel."""
+    """Check the header as iPXE's and SYSLINUX's loaders do: boot.rst of the kernel."""
     program = diskloader.loader(0x1234ABCD, lenient)
     flag, jump, magic, version = struct.unpack_from("<H2s4sH", program, 0x1FE)
     assert (flag, jump[0], magic) == (0xAA55, 0xEB, b"HdrS")

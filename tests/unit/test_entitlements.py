@@ -25,7 +25,7 @@ ENTITLEMENTS = st.dictionaries(st.integers(9, 12), st.builds(
 
 
 def owned(seen: Snapshot, entitled: dict[int, Entitlement]) -> Snapshot:
-    """The same site; its vclusters belong to groups 9 to 12 in turn, each of one priority."""
+    """Return the site with its vclusters in groups 9 to 12 in turn, all of one priority."""
     holders = {one: replace(each, group_id=9 + one % 4) for one, each in seen.holders.items()}
     wishes = [replace(one, group_id=holders[one.vcluster_id].group_id) if one.vcluster_id in holders else one
               for one in seen.wishes]

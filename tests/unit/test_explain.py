@@ -114,7 +114,7 @@ def test_what_would_free_it_and_when() -> None:
 
 
 def test_what_a_vcm_has_promised() -> None:
-    """As far as it is still wanted, and not after the deadline: then COD takes it."""
+    """Count a promised node as far as it is still wanted, and not after the deadline: then COD takes it."""
     seen = site(holders=[holder(1, 9, leaving=3)], holdings=[Allocation(1, kind(), 9, 0)],
                 reclaims=[OpenReclaim(7, 1, 1, kind(), 3, NOW + 300)], wishes=[wish(1, 9, priority=2)])
 

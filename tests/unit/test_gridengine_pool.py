@@ -330,7 +330,7 @@ def test_jobs_that_do_not_go_end_with_the_daemon(caplog: pytest.LogCaptureFixtur
 
 
 def test_jobs_of_a_lost_node_are_put_back_however_long_it_takes() -> None:
-    """They have no daemon to end with: jobs that the master believes to run there are run nowhere."""
+    """Put jobs back that have no daemon to end with: those that the master believes to run there run nowhere."""
     ground = Ground({"drain": True})
     ground.has("n2", 500.0, states="u")
     ground.pool.choose(RECLAIM, ground.members, 1000.0)

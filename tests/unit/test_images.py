@@ -94,7 +94,7 @@ PIECES = st.tuples(st.integers(1, 4 * MIB), st.binary(min_size=1, max_size=30), 
 
 
 def is_raw(content: bytes) -> bool:
-    """Does it not happen to begin as something else does?"""
+    """Return whether the bytes do not happen to begin as another format does."""
     try:
         return formats.recognise(content[:64]) == "raw"
     except Refused:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize(("target", "tools"), [("demo", False), ("test", True), ("test-fast", True), ("check", True)])
 def test_development_tools_come_with_the_tests_alone(target: str, tools: bool) -> None:
-    """As in a new clone: with `pyproject.toml` taken for new, make would install everything that the target needs."""
+    """Make as in a new clone: with `pyproject.toml` taken for new, make installs all that the target needs."""
     would = subprocess.run(["make", "-n", "-C", str(ROOT), "-W", "pyproject.toml", target], check=True,
                            capture_output=True, text=True).stdout
     assert "pip install --quiet -e .\n" in would

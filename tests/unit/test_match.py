@@ -176,7 +176,7 @@ HOLDS: dict[str, Callable[[str, str], bool]] = {
 
 
 def meets(wanted: ElementTree.Element, found: ElementTree.Element) -> bool:
-    """Does one element found meet one wanted? By trying every assignment."""
+    """Return whether one element found meets one wanted, by trying every assignment."""
     if not all(found.text is not None and HOLDS[operator](value, found.text)
                for operator, value in wanted.attrib.items() if operator != "present"):
         return False

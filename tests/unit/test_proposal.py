@@ -95,7 +95,7 @@ def test_init_refuses_and_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_init_never_takes_the_labs_trampoline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has drivers for emulated machines alone."""
+    """Pass over the lab's trampoline, which has drivers for emulated machines alone."""
     for flavour in ("lab", "generic"):
         (tmp_path / flavour).mkdir()
         for name in ("vmlinuz", "ramdisk", "facts.json"):

@@ -87,7 +87,7 @@ def test_back_means_as_it_was() -> None:
 # ---------------------------------------------------------------- filling up
 
 def test_the_cheaper_kind_is_filled_as_far_as_can_be() -> None:
-    """Of 2, 3 and 4 that lie in a dear kind there is room in the cheap one for 5: 2 and 3 go."""
+    """Move 2 and 3 of the 2, 3 and 4 that lie in a dear kind into the cheap one, which has room for 5."""
     placed = seated({ONE: 5, DEAR: 9}, (2, DEAR), (3, DEAR), (4, DEAR))
     assert rebalance.fill_up(placed)
     assert where(placed) == {1: [{ONE: 2}], 2: [{ONE: 3}], 3: [{DEAR: 4}]}
@@ -132,7 +132,7 @@ def test_tuples_of_one_request_are_moved_one_by_one() -> None:
 
 
 def test_the_fullest_choice_is_found() -> None:
-    """As by trying all."""
+    """Find the choice that trying all of them finds."""
     dice = random.Random(4)
     for _ in range(200):
         parts = [rebalance.TuplePart(number, 0, ONE, dice.randint(1, 9)) for number in range(dice.randint(0, 7))]

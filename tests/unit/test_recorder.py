@@ -34,7 +34,7 @@ class FakeLine:
         self.closed = True
 
     def gone(self) -> None:
-        """It has ended after it was closed."""
+        """End the line, which was closed."""
         assert self.closed
         self.ended.callback(None)
 
@@ -86,7 +86,7 @@ class Bench:
             self.clock.advance(r.TICK)
 
     def follow(self, *nodes: Followed) -> None:
-        """These are to be followed, and it has looked."""
+        """Follow these nodes, and wait until the recorder has looked."""
         self.pool.answer = nodes
         self.pass_time(r.LOOK + r.TICK)
 

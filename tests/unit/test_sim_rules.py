@@ -200,7 +200,7 @@ def test_a_policy_that_takes_too_much_is_found_out(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_policy_that_forgets_inertia_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its takes are made for a world in which every node is mobile."""
+    """Plan as in a world in which every node is mobile."""
     from cod.policy.scheduler.plan import plan
     from cod.sim import apply_plan, world
 

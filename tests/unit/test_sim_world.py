@@ -181,7 +181,7 @@ def test_a_reclaimed_node_is_kept_for_whom_it_was_taken() -> None:
 
 
 def test_what_comes_free_meanwhile_is_not_taken() -> None:
-    """Of the two that are asked back one is not short any more when another vcluster ends."""
+    """Take one of the two nodes asked back: another vcluster ends, and gives the second."""
     site = world(scenario(4, policy={"reclaim_grace": 300, "inertia": 0}))
     low, other, high = Told(site, "low"), Told(site, "high"), Told(site, "high")
     cluster, ends = founded(site, low, 1), founded(site, other, 1)

@@ -27,7 +27,7 @@ NODE = """<node version="1"><system/><firmware kind="bios"/><memory mib="4090"/>
 
 
 def checked(document: str) -> template.Configuration:
-    """As the edge does it: the schema first."""
+    """Check as the edge does: the schema first."""
     xmldoc.parse(document.encode(), "template")
     return template.parse(document)
 

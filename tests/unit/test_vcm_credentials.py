@@ -24,7 +24,7 @@ def ca(tmp_path: Path) -> Ca:
 
 @pytest.fixture
 def folder(tmp_path: Path, ca: Ca) -> Path:
-    """As `cod vcm enroll` writes it."""
+    """Write the folder as `cod vcm enroll` does."""
     put(tmp_path, ca, ca.vcm("pool", NOW))
     return tmp_path
 
@@ -51,7 +51,7 @@ def test_what_was_renewed_counts_until_there_is_something_younger(folder: Path, 
 
 
 def test_it_can_be_connected_with(folder: Path, ca: Ca) -> None:
-    """Its key is the one in the same file."""
+    """Connect with the certificate, whose key is in the same file."""
     got = renew(folder, ca, NOW + timedelta(days=300))
     over_tls(None, [("127.0.0.1", 1)], got.certificate, got.key, got.authority)
     with pytest.raises(ValueError, match="another certificate"):
@@ -112,7 +112,7 @@ def test_the_metric_counts_the_days_of_the_one_that_counts(folder: Path, ca: Ca)
 
 
 def test_a_new_authority_is_believed_after_a_renewal(folder: Path, ca: Ca) -> None:
-    """Its certificate was made anew meanwhile; a server's, issued after that, is known by the new one."""
+    """Believe a server's certificate of an authority whose own was made anew meanwhile."""
     assert ca.renew(NOW + timedelta(days=7000))
     got = renew(folder, ca, NOW + timedelta(days=7000))
     assert got.authority == ca.certificate != (folder / "ca.crt").read_bytes()

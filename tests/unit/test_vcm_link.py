@@ -209,7 +209,7 @@ def test_a_question_too_many_is_not_waited_for() -> None:
 
 
 def test_a_service_asks_not_too_much_at_once(tmp_path: Path) -> None:
-    """As when a hundred nodes leave and COD is slow."""
+    """Ask as when a hundred nodes leave and COD is slow."""
     asked: list[Deferred[b.Body]] = []
 
     def ask(body: b.Body) -> Deferred[b.Body]:

@@ -69,7 +69,7 @@ def has(state: VcmState) -> dict[str, tuple[str, str, bool]]:
 
 @pytest.mark.parametrize("hostname", ["n4", "n9"])
 def test_a_node_that_is_lost_and_comes_anew_is_struck_off_all_the_same(hostname: str, tmp_path: Path) -> None:
-    """Its jobs would count as running for ever, on a host that is not there."""
+    """Strike a lost node off: its jobs would count as running for ever, on a host that is not there."""
     state = VcmState("pool", nodes={"node7": OwnNode(member("n4"), added=True)})
     state.hear(NodeState("node7", "n4", "", "lost"))
     state.hear(granted(hostname))
@@ -85,7 +85,7 @@ def test_a_node_that_is_lost_and_comes_anew_is_struck_off_all_the_same(hostname:
 
 
 def test_the_whole_picture_shows_a_node_under_another_name() -> None:
-    """It was given away and came again while its manager was away."""
+    """Show a node under another name that was given away and came again while its manager was away."""
     state = VcmState("pool", nodes={"node7": OwnNode(member("n4"), True), "node8": OwnNode(member("n5", node="node8"),
                                                                                            True)})
     state.learn(Vcluster("pool", "active", 2, 1, 0.0, (member("n9"), member("n5", node="node8"))))

@@ -70,6 +70,7 @@ FRAGMENTS = re.compile(
     r"(As|Whose|That|Who|Nobody|Whether|Until|Something|Those|For|No|How|Without|Nothing|This|When|Somebody|Everything|"
     r"From|What|Whatever|Unless|Whichever|If|These|Why|Between|Both|Perhaps|Where|Meanwhile|Back|Off|Several|We|Called|"
     r"It|Its|They|The same|Of)\b")
+PRONOUNS = re.compile(r"(It|Its|They|The same|Of|As|This|These|Those|That)\b")
 CODE = ("cod", "trampoline", "images")
 
 
@@ -88,21 +89,31 @@ def test_a_generic_name_is_given_once() -> None:
     assert {name: given.count(name) for name in GENERIC if given.count(name) > 1} == {}
 
 
+def docstrings(folder: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef, str]]:
+    """Yield the functions of a folder that have docstrings: the place, the function, and the docstring."""
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (text := ast.get_docstring(node)):
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", node, text
+
+
 @pytest.mark.parametrize("folder", CODE)
 def test_docstrings_of_functions_begin_with_a_verb(folder: str) -> None:
     """A docstring says what the function does: no question, and no noun that names a value."""
     found = []
-    for path in sorted((ROOT / folder).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                text = ast.get_docstring(node) or ""
-                values = bool(node.returns) and ast.unparse(node.returns) != "None" and not any(
-                    "property" in ast.unparse(each) or "command" in ast.unparse(each) or "group" in ast.unparse(each)
-                    for each in node.decorator_list)
-                nouns = r"(The|A|An|What|How|Why|Who|Whose|Where|Which|It|Its|They|Of|As)\b"
-                if QUESTIONS.match(text) or FRAGMENTS.match(text) or (values and re.match(nouns, text)):
-                    found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text.splitlines()[0]}")
+    for where, node, text in docstrings(folder):
+        values = bool(node.returns) and ast.unparse(node.returns) != "None" and not any(
+            word in ast.unparse(each) for word in ("property", "command", "group") for each in node.decorator_list)
+        nouns = r"(The|A|An|What|How|Why|Who|Whose|Where|Which|It|Its|They|Of|As)\b"
+        if QUESTIONS.match(text) or FRAGMENTS.match(text) or (values and re.match(nouns, text)):
+            found.append(f"{where}: {text.splitlines()[0]}")
     assert not found
+
+
+def test_docstrings_of_tests_stand_alone() -> None:
+    """A docstring of the tests is read without the function's name: no question, no pronoun, no fragment."""
+    assert not [f"{where}: {text.splitlines()[0]}" for where, _, text in docstrings("tests")
+                if QUESTIONS.match(text) or PRONOUNS.match(text)]
 
 
 def test_the_eyes_are_open() -> None:
