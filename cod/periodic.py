@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from logging import Logger
 from typing import Any
 
@@ -69,3 +69,50 @@ class Periodic(Timer, ABC):
         except Exception as error:
             if not self._pool.is_race(error):
                 self._log.error("%s: %s", self._trouble, error, exc_info=not self._pool.is_away(error))
+
+
+class Claimer(Periodic):
+    """A periodic service whose looks begin work that goes on beyond them (`begin`), and that can be told to look now
+    (`wake`). `stopService` waits for all work under way."""
+
+    def __init__(
+        self, reactor: Any, pool: Pool, log: Logger, trouble: str, period: float, *, at_once: bool = True
+    ) -> None:
+        super().__init__(reactor, pool, log, trouble, period, at_once=at_once)
+        self._work: set[Deferred[None]] = set()
+        self._looking = self._again = False
+
+    def wake(self) -> None:
+        """Look now; if a look is under way, once more after it."""
+        self._again = True
+        if self.running and not self._looking:
+            self.begin(self._look())
+
+    def begin(self, work: Coroutine[Deferred[Any], Any, None]) -> None:
+        """Run the coroutine, and remember it until it has ended. It should log what goes wrong with it."""
+        ended: Deferred[None] = Deferred()
+        self._work.add(ended)
+
+        def end(_result: object) -> None:
+            self._work.discard(ended)
+            ended.callback(None)
+
+        Deferred.fromCoroutine(work).addBoth(end)
+
+    def stopService(self) -> Deferred[Any]:
+        """Begin nothing more; fires when what is under way has ended."""
+        return Deferred.fromCoroutine(self._ended(super().stopService()))
+
+    async def _ended(self, looked: Deferred[Any]) -> None:
+        await looked
+        while self._work:
+            await next(iter(self._work))
+
+    async def _look(self) -> None:
+        if self._looking:
+            return
+        self._looking = self._again = True
+        while self._again and self.running:
+            self._again = False
+            await super()._look()
+        self._looking = False

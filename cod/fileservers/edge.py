@@ -13,13 +13,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as TookTooLong
 
 from cod.fileservers.driver import FileServerDriver, FileServerError, Outcome
 from cod.flows.volumes import exports as flows
 from cod.model import FileServer, SiteRef, VolumeTask
+from cod.periodic import Claimer
 
 POLL = 1.0  # seconds between looks for changes
 AT_ONCE = 4
@@ -30,7 +30,7 @@ COMPARE = 300.0  # seconds between comparisons
 log = logging.getLogger("cod.fileservers")
 
 
-class FileServerEdge(Service):
+class FileServerEdge(Claimer):
     """One server's edge to the site's file servers. `clock()` is the time of day for the rows; `effects` wakes others.
     """
 
@@ -38,68 +38,28 @@ class FileServerEdge(Service):
         self, reactor: Any, pool: Any, drivers: Mapping[str, FileServerDriver], server_name: str,
         clock: Callable[[], float], site: SiteRef, effects: Callable[[Any], None],
     ) -> None:
-        self._reactor, self._pool, self._drivers = reactor, pool, drivers
+        super().__init__(reactor, pool, log, "looking for changes of volumes", POLL)
+        self._reactor, self._drivers = reactor, drivers
         self._server, self._clock, self._site, self._effects = server_name, clock, site, effects
-        self._running: dict[str, int] = defaultdict(int)
-        self._tasks: set[Deferred[None]] = set()
-        self._timer: Any = None
+        self._busy: dict[str, int] = defaultdict(int)
         self._begun = False
         self._compared: dict[str, float] = {}
 
-    def startService(self) -> None:
-        """Begin to look for changes."""
-        super().startService()  # type: ignore[no-untyped-call]
-        self._look()
-
-    def stopService(self) -> Deferred[None]:
-        """Claim nothing more; fires when what is under way has ended."""
-        super().stopService()  # type: ignore[no-untyped-call]
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        return Deferred.fromCoroutine(self._drained())
-
-    async def _drained(self) -> None:
-        while self._tasks:
-            await next(iter(self._tasks))
-
-    def _look(self) -> None:
-        self._timer = None
-        self._keep(self._claim())
-
-    async def _claim(self) -> None:
-        try:
-            now, site = self._clock(), self._site.current
-            if not self._begun:
-                await self._pool.run(flows.began, self._server, now)
-                self._begun = True
-            servers = {one.name: one for one in site.fileservers}
-            room = {name: AT_ONCE - self._running[name] for name in servers}
-            for task in await self._pool.run(flows.claim, self._server, room, site, now, LEASE):
-                self._running[task.fileserver] += 1
-                self._keep(self._carry_out(servers[task.fileserver], task))
-            for name, server in servers.items():
-                if now >= self._compared.get(name, 0.0) + COMPARE:
-                    self._compared[name] = now
-                    self._keep(self._compare(server))
-        except Exception as error:
-            log.error("looking for changes of volumes: %s", error, exc_info=not self._pool.is_away(error))
-        finally:
-            if self.running:
-                self._timer = self._reactor.callLater(POLL, self._look)
-
-    def _keep(self, work: Any) -> None:
-        """Remember the coroutine until it has ended, so that `stopService` can wait for it."""
-        task: Deferred[None] = Deferred.fromCoroutine(work)
-        if task.called:
-            return
-        ended: Deferred[None] = Deferred()
-        self._tasks.add(ended)
-
-        def end(_result: object) -> None:
-            self._tasks.discard(ended)
-            ended.callback(None)
-
-        task.addBoth(end)
+    async def look(self) -> None:
+        """Claim changes and begin to carry them out; compare the file servers whose turn it is."""
+        now, site = self._clock(), self._site.current
+        if not self._begun:
+            await self._pool.run(flows.began, self._server, now)
+            self._begun = True
+        servers = {one.name: one for one in site.fileservers}
+        room = {name: AT_ONCE - self._busy[name] for name in servers}
+        for task in await self._pool.run(flows.claim, self._server, room, site, now, LEASE):
+            self._busy[task.fileserver] += 1
+            self.begin(self._carry_out(servers[task.fileserver], task))
+        for name, server in servers.items():
+            if now >= self._compared.get(name, 0.0) + COMPARE:
+                self._compared[name] = now
+                self.begin(self._compare(server))
 
     async def _carry_out(self, server: FileServer, task: VolumeTask) -> None:
         try:
@@ -117,7 +77,7 @@ class FileServerEdge(Service):
         except Exception:
             log.exception("volume %s: the outcome was not written; its claim will run out", task.name)
         finally:
-            self._running[server.name] -= 1
+            self._busy[server.name] -= 1
 
     async def _attempt(self, server: FileServer, task: VolumeTask) -> tuple[Outcome | None, str]:
         """(outcome, '') or (None, what went wrong)."""

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as TookTooLong
 from twisted.internet.task import deferLater
@@ -23,6 +22,7 @@ from twisted.internet.task import deferLater
 from cod.flows.nodes import power as flows
 from cod.flows.nodes.power import PowerTask
 from cod.model import SiteRef
+from cod.periodic import Claimer
 from cod.power.accounts import sign_in
 from cod.power.driver import PowerDriver, PowerError, Target
 
@@ -58,95 +58,43 @@ class Pace:
         self.tokens -= count
 
 
-class PowerEdge(Service):
+class PowerEdge(Claimer):
     """One server's power edge. `reactor` keeps its time for pauses, `clock()` is the time of day for the rows."""
 
     def __init__(
         self, reactor: Any, pool: Any, drivers: Mapping[str, PowerDriver], server_name: str,
         clock: Callable[[], float], site: SiteRef,
     ) -> None:
+        super().__init__(reactor, pool, log, "looking for power wishes", POLL)
         self._reactor = reactor
-        self._pool = pool
         self._drivers = drivers
         self._server = server_name
         self._clock = clock
         self._site = site
         self._paces = {name: Pace(clock() - 1.0) for name in drivers}
-        self._running: dict[str, int] = defaultdict(int)
-        self._tasks: set[Deferred[None]] = set()
-        self._timer: Any = None
-        self._looking = self._woken = self._begun = False
+        self._busy: dict[str, int] = defaultdict(int)
+        self._begun = False
         self._tidied = 0.0
 
-    def startService(self) -> None:
-        """Begin to look for wishes."""
-        super().startService()  # type: ignore[no-untyped-call]
-        self._look()
-
-    def wake(self) -> None:
-        """Look now: somebody has written a wish."""
-        if self._looking:
-            self._woken = True
-        elif self.running and self._timer is not None:
-            self._timer.cancel()
-            self._look()
-
-    def stopService(self) -> Deferred[None]:
-        """Claim nothing more; fires when what is under way has ended."""
-        super().stopService()  # type: ignore[no-untyped-call]
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        return Deferred.fromCoroutine(self._drained())
-
-    async def _drained(self) -> None:
-        while self._tasks:
-            await next(iter(self._tasks))
-
-    def _look(self) -> None:
-        self._timer, self._looking = None, True
-        self._keep(self._claim())
-
-    async def _claim(self) -> None:
-        try:
-            now = self._clock()
-            if not self._begun:
-                await self._pool.run(flows.began, self._server, now)
-                self._begun = True
-            room = {name: self._room(name, now) for name in self._drivers}
-            for task in await self._pool.run(flows.claim, self._server, room, now, LEASE):
-                self._paces[task.driver].took(1)
-                self._running[task.driver] += 1
-                self._keep(self._carry_out(task))
-            # One batch of what is too old; the next look goes on, until there is none.
-            if now >= self._tidied + TIDY and await self._pool.run(flows.prune, now - KEEP, BATCH) < BATCH:
-                self._tidied = now
-        except Exception:
-            log.exception("looking for power wishes")
-        finally:
-            self._looking = False
-            if self.running:
-                pause = 0.0 if self._woken else POLL
-                self._woken = False
-                self._timer = self._reactor.callLater(pause, self._look)
+    async def look(self) -> None:
+        """Claim wishes and begin to carry them out."""
+        now = self._clock()
+        if not self._begun:
+            await self._pool.run(flows.began, self._server, now)
+            self._begun = True
+        room = {name: self._room(name, now) for name in self._drivers}
+        for task in await self._pool.run(flows.claim, self._server, room, now, LEASE):
+            self._paces[task.driver].took(1)
+            self._busy[task.driver] += 1
+            self.begin(self._carry_out(task))
+        # One batch of what is too old; the next look goes on, until there is none.
+        if now >= self._tidied + TIDY and await self._pool.run(flows.prune, now - KEEP, BATCH) < BATCH:
+            self._tidied = now
 
     def _room(self, driver: str, now: float) -> int:
         rules = self._site.current.policy  # as it is now: SIGHUP changes it
         started = self._paces[driver].room(now, rules.power_rate)
-        return max(0, min(rules.power_at_once - self._running[driver], started))
-
-    def _keep(self, work: Any) -> None:
-        """Remember the coroutine until it has ended, so that `stopService` can wait for it."""
-        task: Deferred[None] = Deferred.fromCoroutine(work)
-        if task.called:
-            return
-        ended: Deferred[None] = Deferred()
-        self._tasks.add(ended)
-
-        def end(_result: object) -> None:
-            self._tasks.discard(ended)
-            ended.callback(None)
-
-        task.addBoth(end)
+        return max(0, min(rules.power_at_once - self._busy[driver], started))
 
     async def _carry_out(self, task: PowerTask) -> None:
         about = {"node": task.node}
@@ -163,7 +111,7 @@ class PowerEdge(Service):
             log.exception("%s: the outcome of %s was not written; its claim will run out", task.node,
                           task.action.desired, extra=about)
         finally:
-            self._running[task.driver] -= 1
+            self._busy[task.driver] -= 1
 
     async def _attempt(self, task: PowerTask) -> tuple[str, PowerError | None]:
         """(power seen, None) or ('unknown', what went wrong)."""

@@ -11,14 +11,13 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from twisted.application.service import Service
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as TookTooLong
 
 from cod.flows.nodes import switches as flows
 from cod.flows.nodes.switches import PortOutcome, SwitchTask
 from cod.model import Effect, SiteRef
-from cod.periodic import Timer
+from cod.periodic import Claimer
 from cod.power.accounts import sign_in
 from cod.power.driver import PowerError
 from cod.switches.driver import SwitchDriver, SwitchError, SwitchSession, SwitchTarget
@@ -32,53 +31,21 @@ PAGE = 100  # nodes whose reports one transaction reads
 log = logging.getLogger("cod.switches")
 
 
-class SwitchEdge(Service):
+class SwitchEdge(Claimer):
     """One server's switch edge. `reactor` keeps its time, `clock()` is the time of day for the rows."""
 
     def __init__(
         self, reactor: Any, pool: Any, drivers: Mapping[str, SwitchDriver], server_name: str,
         clock: Callable[[], float], site: SiteRef, effects: Callable[[tuple[Effect, ...]], None],
     ) -> None:
-        self._reactor, self._pool, self._drivers, self._server = reactor, pool, drivers, server_name
+        super().__init__(reactor, pool, log, "looking for switch ports", POLL)
+        self._reactor, self._drivers, self._server = reactor, drivers, server_name
         self._clock, self._site, self._effects = clock, site, effects
-        self._sessions: dict[str, Deferred[None]] = {}
-        self._looking = self._again = False
+        self._busy: set[str] = set()  # switches that there is a session with
         self._known: int | None = None  # the hash of the switches that the rows were made for
-        self._timer = Timer(reactor, POLL, self._look, at_once=True)
 
-    def startService(self) -> None:
-        """Begin to look for ports that are due."""
-        super().startService()  # type: ignore[no-untyped-call]
-        self._timer.startService()
-
-    def stopService(self) -> Deferred[Any]:
-        """Claim nothing more; fires when the open sessions have ended."""
-        super().stopService()  # type: ignore[no-untyped-call]
-        return DeferredList([self._timer.stopService(), *self._sessions.values()], consumeErrors=True)
-
-    def wake(self) -> None:
-        """Look now: somebody has made a wish."""
-        if self._looking:
-            self._again = True
-        elif self.running:
-            self._look()
-
-    def _look(self) -> Deferred[None]:
-        self._looking = True
-        return Deferred.fromCoroutine(self._claim())
-
-    async def _claim(self) -> None:
-        try:
-            self._again = True
-            while self._again and self.running:
-                self._again = False
-                await self._claim_once()
-        except Exception as error:
-            log.error("looking for switch ports: %s", error, exc_info=not self._pool.is_away(error))
-        finally:
-            self._looking = False
-
-    async def _claim_once(self) -> None:
+    async def look(self) -> None:
+        """Claim switches with ports that are due, and begin a session with each."""
         site = self._site.current
         if self._known != hash(site.switches):  # at the start, and when the site file was read again
             await self._pool.run(flows.began, self._server, [each.name for each in site.switches], self._clock())
@@ -86,22 +53,13 @@ class SwitchEdge(Service):
             while after is not None:
                 after = await self._pool.run(flows.place_reported, site, after, PAGE, self._clock())
             self._known = hash(site.switches)
-        room = AT_ONCE - len(self._sessions)
+        room = AT_ONCE - len(self._busy)
         if not site.switches or room <= 0 or not await self._pool.read(flows.is_due, self._clock()):
             return
-        for task in await self._pool.run(flows.claim, self._server, site.switches, list(self._sessions), room,
+        for task in await self._pool.run(flows.claim, self._server, site.switches, list(self._busy), room,
                                          self._clock(), LEASE):
-            self._begin(task)
-
-    def _begin(self, task: SwitchTask) -> None:
-        # Entered before it begins, because it may have ended when fromCoroutine returns.
-        over = self._sessions[task.switch.name] = Deferred()
-
-        def end(_none: object) -> None:
-            del self._sessions[task.switch.name]
-            over.callback(None)
-
-        Deferred.fromCoroutine(self._carry_out(task)).addBoth(end)
+            self._busy.add(task.switch.name)
+            self.begin(self._carry_out(task))
 
     async def _carry_out(self, task: SwitchTask) -> None:
         name = task.switch.name
@@ -124,6 +82,8 @@ class SwitchEdge(Service):
             self._effects(await self._pool.run(flows.failed, task, sentence, self._clock()))
         except Exception:
             log.exception("switch %s: the outcome was not written; its claim will run out", name)
+        finally:
+            self._busy.discard(name)
 
     async def _attempt(self, task: SwitchTask) -> tuple[dict[int, PortOutcome], str]:
         target = SwitchTarget(task.switch, sign_in(self._site.current, task.switch.account))

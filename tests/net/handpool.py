@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import Engine
-from sqlalchemy.exc import OperationalError
 from twisted.internet.defer import Deferred, fail, succeed
+
+from cod.pool import Pool
 
 
 class HandPool:
@@ -24,6 +25,8 @@ class HandPool:
         self.reads: set[str] = set()
         self.before: Callable[[str], object] = lambda name: None
         self.broken: set[str] = set()
+
+    is_away, is_race = staticmethod(Pool.is_away), staticmethod(Pool.is_race)
 
     def run(self, flow: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
         """Run it now."""
@@ -46,8 +49,3 @@ class HandPool:
             return fail()
         self.flows.append(name)
         return succeed(value)
-
-    @staticmethod
-    def is_away(error: BaseException) -> bool:
-        """Return whether the error came from the database."""
-        return isinstance(error, OperationalError)

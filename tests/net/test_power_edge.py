@@ -18,7 +18,7 @@ from twisted.protocols.basic import LineOnlyReceiver
 from cod.flows.nodes import power as flows
 from cod.model import Account, Node, Policy, Site, SiteRef
 from cod.policy.nodes.power import ASK_SYSTEM, BUDGET
-from cod.pool import in_transaction
+from cod.pool import Pool, in_transaction
 from cod.power import edge as edges
 from cod.power.driver import PowerError, SignIn, Target
 from cod.power.edge import Pace, PowerEdge
@@ -36,6 +36,7 @@ class Straight:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.is_away, self.is_race = Pool.is_away, Pool.is_race
 
     def run(self, flow: Callable[..., Any], *args: Any, **words: Any) -> Deferred[Any]:
         return succeed(in_transaction(self.engine, flow, *args, **words))

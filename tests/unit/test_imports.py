@@ -46,7 +46,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.workers": ({"cod.workers", "cod.periodic", "cod.flows", "cod.images", "cod.pool", *LEAVES}, {"twisted"}),
     "cod.power": ({"cod.power", "cod.flows", "cod.pool", "cod.periodic", "cod.consolefiles", "cod.security", *LEAVES},
                   {"twisted", "zope", "OpenSSL", "pysnmp"}),
-    "cod.fileservers": ({"cod.fileservers", "cod.flows", "cod.pool", *LEAVES}, {"twisted"}),
+    "cod.fileservers": ({"cod.fileservers", "cod.flows", "cod.pool", "cod.periodic", *LEAVES}, {"twisted"}),
     "cod.switches": ({"cod.switches", "cod.power.accounts", "cod.power.driver", "cod.power.pdu", "cod.flows",
                       "cod.pool", "cod.periodic", *LEAVES},
                      {"twisted", "zope", "OpenSSL", "pysnmp", "netmiko", "paramiko"}),

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred
 from twisted.python.threadpool import ThreadPool
 
 from cod.flows.notices import notices as flows
@@ -21,7 +21,7 @@ from cod.model import SiteRef
 from cod.net.notify.delivery_errors import DeliveryError
 from cod.net.notify.mailer import Mailer
 from cod.net.notify.webhooks import Webhooks
-from cod.periodic import Timer
+from cod.periodic import Claimer
 
 POLL = 1.0  # seconds between looks for what is due
 LEASE = 120.0  # seconds of a claim: longer than any attempt takes
@@ -37,63 +37,23 @@ class Sender(Protocol):
         """Send it once."""
 
 
-class Notifier(Service):
+class Notifier(Claimer):
     """One server's deliveries. `reactor` keeps its time for pauses, `clock()` is the time of day for the rows."""
 
     def __init__(
         self, reactor: Any, pool: Any, server_name: str, clock: Callable[[], float], senders: Mapping[str, Sender]
     ) -> None:
-        self._pool, self._server, self._clock, self._senders = pool, server_name, clock, senders
-        self._under_way: dict[Target, Deferred[None]] = {}
-        self._looking = self._again = False
-        self._timer = Timer(reactor, POLL, self._look, at_once=True)
+        super().__init__(reactor, pool, log, "looking for notices to deliver", POLL)
+        self._server, self._clock, self._senders = server_name, clock, senders
+        self._busy: set[Target] = set()
 
-    def startService(self) -> None:
-        """Begin to look for what is due."""
-        super().startService()  # type: ignore[no-untyped-call]
-        self._timer.startService()
-
-    def stopService(self) -> Deferred[Any]:
-        """Claim nothing more; fires when what is under way has ended."""
-        super().stopService()  # type: ignore[no-untyped-call]
-        self._timer.stopService()
-        return DeferredList(list(self._under_way.values()), consumeErrors=True)
-
-    def wake(self) -> None:
-        """Look now: somebody has written a notice."""
-        self._look()
-
-    def _look(self) -> None:
-        if self._looking:
-            self._again = True
-        elif self.running:
-            self._looking, self._again = True, False
-            Deferred.fromCoroutine(self._claim())
-
-    async def _claim(self) -> None:
-        try:
-            if await self._pool.read(webhook_feed.due, self._clock()):
-                await self._pool.run(webhook_feed.gather, self._clock())
-            for delivery in await self._pool.run(
-                    flows.claim, self._server, tuple(self._under_way), self._clock(), LEASE):
-                self._begin(delivery)
-        except Exception as error:
-            log.error("looking for notices to deliver: %s", error, exc_info=not self._pool.is_away(error))
-        finally:
-            self._looking = False
-            if self._again:
-                self._look()
-
-    def _begin(self, delivery: Delivery) -> None:
-        # Entered before it begins, because it may have ended when fromCoroutine returns.
-        ended = self._under_way[delivery.to] = Deferred()
-
-        def end(_none: object) -> None:
-            del self._under_way[delivery.to]
-            ended.callback(None)
-            self._look()  # more may wait for the same target
-
-        Deferred.fromCoroutine(self._deliver(delivery)).addBoth(end)
+    async def look(self) -> None:
+        """Claim notices that are due, and begin to deliver them."""
+        if await self._pool.read(webhook_feed.due, self._clock()):
+            await self._pool.run(webhook_feed.gather, self._clock())
+        for delivery in await self._pool.run(flows.claim, self._server, tuple(self._busy), self._clock(), LEASE):
+            self._busy.add(delivery.to)
+            self.begin(self._deliver(delivery))
 
     async def _deliver(self, delivery: Delivery) -> None:
         what = f"notice {delivery.notice.id} by {delivery.send.channel}"
@@ -101,17 +61,20 @@ class Notifier(Service):
             try:
                 remark = await self._senders[delivery.send.channel].send(delivery)
             except DeliveryError as unsent:
-                await self._failed(delivery, what, unsent)
+                await self._put_off(delivery, what, unsent)
             except Exception as error:
                 log.exception("%s: the sender is broken", what)
-                await self._failed(delivery, what, DeliveryError(f"a bug in COD: {type(error).__name__}"))
+                await self._put_off(delivery, what, DeliveryError(f"a bug in COD: {type(error).__name__}"))
             else:
                 log.info("%s is delivered%s", what, f"; {remark}" if remark else "")
                 await self._pool.run(flows.succeeded, delivery, remark, self._clock())
         except Exception:
             log.exception("%s: the outcome was not written; its claim will run out", what)
+        finally:
+            self._busy.discard(delivery.to)
+            self.wake()  # more may wait for the same target
 
-    async def _failed(self, delivery: Delivery, what: str, unsent: DeliveryError) -> None:
+    async def _put_off(self, delivery: Delivery, what: str, unsent: DeliveryError) -> None:
         now = self._clock()
         again = await self._pool.run(flows.failed, delivery, unsent.sentence, unsent.lasting, unsent.dead, now)
         then = "given up" if again is None else f"again in {again - now:.0f} s"
