@@ -38,7 +38,7 @@ PLAIN = 512  # bytes of a datagram without EDNS
 LARGEST = 1232  # bytes of one with it: what passes everywhere unfragmented (DNS flag day 2020)
 LABEL, NAME = 63, 255  # bytes of a label, of a whole name (RFC 1035, section 2.3.4)
 STREAM = 65535  # bytes of a message over TCP
-PART = 150  # records in a message of a whole zone: with names of 255 bytes they fit, too
+PART = 15_000  # bytes of a message of a whole zone: dnslib compresses names by pointers, which reach 16,384 bytes
 REFRESH, RETRY, EXPIRE = 3600, 600, 1_209_600  # seconds: when secondaries ask by themselves, and give up
 
 
@@ -157,11 +157,15 @@ def transfer(query: Query, records: Sequence[DnsRecord], *, primary: str, domain
         rest: Sequence[DnsRecord] = records[:1]
     else:
         rest = [*records, records[0]]
-    for start in range(0, len(rest), PART):
-        message = _reply(query.record, "NOERROR", authority=True)
-        for each in rest[start:start + PART]:
-            message.add_answer(record(each, primary, domain))
-        yield bytes(message.pack())
+    message, left = _reply(query.record, "NOERROR", authority=True), PART
+    for each in rest:
+        size = 14 + len(each.name) + (len(each.data) if isinstance(each.data, str) else NAME)  # at most
+        if left < size:
+            yield bytes(message.pack())
+            message, left = _reply(query.record, "NOERROR", authority=True), PART
+        message.add_answer(record(each, primary, domain))
+        left -= size
+    yield bytes(message.pack())
 
 
 def notify(zone: str, number: int) -> bytes:
