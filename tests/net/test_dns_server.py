@@ -229,6 +229,29 @@ def test_names_of_others_are_passed_on_for_the_site_s_own_networks_only(
         in_reactor(server.stopService)
 
 
+def test_a_server_that_no_route_leads_to_is_passed_over(
+    reactor: Any, in_reactor: Any, site: Site, pool: Pool
+) -> None:
+    """The kernel refuses to send there, as it does without a route."""
+    upstream = Upstream()
+    here = replace(site, subnets=(replace(site.subnets[0], network="127.0.0.0/8"),))
+    answering = Thread(target=upstream.answer, daemon=True)
+    answering.start()
+    try:
+        for forward, code in ((["255.255.255.255"], "SERVFAIL"), (["255.255.255.255", "127.0.0.1"], "NOERROR")):
+            server = DnsServer(reactor, pool, SiteRef(here), "127.0.0.1", port=0, forward=forward,
+                               forward_port=upstream.port)
+            in_reactor(server.startService)
+            try:
+                assert dig(server, "example.com")[0] == code
+                assert server.passed_on == 0
+            finally:
+                in_reactor(server.stopService)
+        answering.join(60)
+    finally:
+        upstream.socket.close()
+
+
 def test_a_reply_that_is_too_long_is_asked_for_again(
     reactor: Any, in_reactor: Any, site: Site, pool: Pool
 ) -> None:

@@ -206,8 +206,9 @@ class DnsServer(SocketService):
             ANSWERS.labels("refused").inc()
             reply(wire.refused(query))
             return
-        _Passed(self._reactor, self._forward, query, reply, self._returned)
+        passed = _Passed(self._reactor, self._forward, query, reply, self._returned)
         self.passed_on += 1
+        passed.ask()
 
     def _returned(self, code: str) -> None:
         self.passed_on -= 1
@@ -225,21 +226,22 @@ class _Passed(DatagramProtocol):
     ) -> None:
         self._reactor, self._servers, self._query, self._reply, self._done = reactor, list(servers), query, reply, done
         self._id = random.SystemRandom().getrandbits(16).to_bytes(2, "big")
+        self._question = bytes(query.record.pack())[2:]
         self._timer: Any = None
         self._port = reactor.listenUDP(0, self, maxPacketSize=LONGEST)
 
-    def startProtocol(self) -> None:
-        """The port is open."""
-        self._next()
-
-    def _next(self) -> None:
-        if not self._servers:
-            self._end(wire.failed(self._query), "failed")
+    def ask(self) -> None:
+        """Ask the next server; when no more is left, say that it failed."""
+        while self._servers:
+            self._server = self._servers.pop(0)
+            try:
+                self.transport.write(self._id + self._question, self._server)
+            except OSError as error:  # no route leads there
+                log.debug("%s cannot be asked: %s", self._server[0], error)
+                continue
+            self._timer = self._reactor.callLater(PATIENCE, self.ask)
             return
-        self._server = self._servers.pop(0)
-        self._timer = self._reactor.callLater(PATIENCE, self._next)
-        question = bytes(self._query.record.pack())
-        self.transport.write(self._id + question[2:], self._server)
+        self._end(wire.failed(self._query), "failed")
 
     def datagramReceived(self, data: bytes, addr: Any) -> None:
         """An answer, if it is from whom was asked, to what was asked (RFC 5452 section 9)."""
