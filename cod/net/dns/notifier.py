@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable
 from time import time
 from typing import Any
@@ -23,7 +24,7 @@ from cod.wire import dns as wire
 
 PERIOD = 2.0  # seconds between looks
 RETRIES = (2.0, 4.0, 8.0, 16.0, 32.0)  # seconds until a NOTIFY without an answer is sent again, or given up
-AT_ONCE = 100  # unanswered at a time
+AT_ONCE = 100  # unanswered at a time, of each secondary
 
 NOTIFIES = prometheus.Counter("cod_dns_notifies_total", "DNS zone changes that secondaries were told of", ["result"])
 
@@ -75,10 +76,12 @@ class Notifier(Periodic):
         there = {zone.name for zone, _ in found}
         self._told = {target: serial for target, serial in self._told.items() if target[0] in there}
         busy = {target for target, _ in self._waiting.values()}
+        unanswered = Counter(secondary for _, secondary in busy)
         for zone, serial in found:
             for secondary in site.dns.secondaries:
                 target = (zone.name, secondary)
-                if self._told.get(target) != serial and target not in busy and len(self._waiting) < AT_ONCE:
+                if self._told.get(target) != serial and target not in busy and unanswered[secondary] < AT_ONCE:
+                    unanswered[secondary] += 1
                     self._told[target] = serial
                     self._tell(target, list(RETRIES))
 
