@@ -11,6 +11,7 @@ from cod.policy.people import names as labels
 
 _GIVEN = re.compile(r"n[0-9]+")  # as `store.scheduler.vclusters.free_hostnames` calls nodes
 _LONGEST = 253  # characters of a full name
+_STEPS = 8  # names from one to another until a node: resolvers follow about as many
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,9 @@ def check(
         targets = {one.name: one.target for one in known.values() if not one.external} | {name: found.name}
         if name in _chain(found.name, targets):
             raise Refused("conflict", f"{name} would lead back to itself", "target")
+        if any(len(_chain(each, targets)) > _STEPS + 1 for each in targets):
+            raise Refused("conflict", f"more than {_STEPS} names would lead to each other, which DNS clients do not "
+                          "follow: name the node", "target")
     return found
 
 

@@ -61,3 +61,13 @@ def test_names_lead_on_step_by_step() -> None:
     assert follow("n1", KNOWN) == []
     circle = {"a": name("a", "b"), "b": name("b", "a")}  # which `check` refuses
     assert [one.name for one in follow("a", circle)] == ["a", "b"]
+
+
+def test_a_chain_is_no_longer_than_resolvers_follow(site: Site) -> None:
+    known = {f"a{number}": name(f"a{number}", f"a{number - 1}" if number else "n1") for number in range(8)}
+    check("b", "a6", vcluster="pool", hosts={"n1"}, known=known, site=site)
+    with pytest.raises(Refused, match="more than 8 names"):
+        check("b", "a7", vcluster="pool", hosts={"n1"}, known=known, site=site)
+    known["b"] = name("b", "n1")
+    with pytest.raises(Refused, match="more than 8 names"):
+        check("a0", "b", vcluster="pool", hosts={"n1"}, known=known, site=site)
