@@ -49,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_cleaner] = cleaner.start()
+    gc.disable()  # until everything is collected: nearly all that is made until then stays
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -80,6 +81,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Take modules and thousands of collected tests, which stay to the end, out of every later garbage collection."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -241,6 +241,7 @@ JSON = st.recursive(
 VALUES = st.sampled_from(["n1", "site", "web", "0", "-1", "9" * 20, "%00", "%ff", "a%2Fb", "..", "%C3%BC"])
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(route=st.sampled_from(ROUTES), body=JSON | st.binary(max_size=60), value=VALUES, query=st.text(max_size=30))
 def test_no_request_makes_the_server_fail(served: Served, route: Any, body: Any, value: str, query: str) -> None:
@@ -341,6 +342,7 @@ def test_the_server_describes_itself(served: Served) -> None:
     assert raw(served, "HEAD", "/api/v1/nodes")[0] == 200
 
 
+@pytest.mark.slow
 def test_the_openapi_document_is_valid_and_complete(served: Served) -> None:
     document = served.local.get("/openapi.json")
     validate(document)

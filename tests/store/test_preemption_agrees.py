@@ -159,6 +159,7 @@ def simulated(site: Site, number: int, kind: NodeKind, count: int) -> list[str] 
     return sorted(machine.name for machine in chosen)
 
 
+@pytest.mark.slow
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(LOSERS, min_size=1, max_size=4), st.integers(0, 3), st.integers(0, 4))
 def test_all_agree_who_may_lose_how_many_nodes(losers: list[Loser], own: int, priority: int) -> None:

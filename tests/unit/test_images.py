@@ -245,6 +245,7 @@ def same_cluster_everywhere(path: Path, size: int) -> None:
     path.write_bytes(b"".join(part.ljust(cluster, b"\0") for part in parts))
 
 
+@pytest.mark.slow
 def test_a_small_qcow2_file_that_would_fill_the_disk_is_refused_before_it_is_converted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,6 +258,7 @@ def test_a_small_qcow2_file_that_would_fill_the_disk_is_refused_before_it_is_con
                                                             limits=Limits(expansion=1))
 
 
+@pytest.mark.slow
 def test_a_large_empty_disk_is_a_small_image(tmp_path: Path) -> None:
     qemu("create", "-f", "qcow2", tmp_path / "image", "64G")
     made = ingest(tmp_path / "image", tmp_path / "root")
@@ -286,6 +288,7 @@ def test_gzip_files_as_other_programs_write_them(tmp_path: Path) -> None:
     assert unpacked(tmp_path / "root", made.digest) == content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["gzip", "zstd"])
 def test_what_a_packed_file_may_stand_for_is_limited(
     tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch

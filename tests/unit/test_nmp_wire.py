@@ -124,6 +124,7 @@ def test_bodies_come_out_as_they_went_in(body: b.Body) -> None:
     assert xml.read(Message(xml.verb(body), "1", xml.write(body))) == body
 
 
+@pytest.mark.slow
 def test_the_largest_picture_is_read_by_whoever_it_is_sent_to() -> None:
     """Documents of people end at 4 MiB; a vcluster of the largest block has more to tell."""
     members = tuple(b.Member(f"node-52540000{n:04x}", f"n{n}", "10.150.255.255", "active", "physics/debian@12", "type2")

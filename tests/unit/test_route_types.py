@@ -80,10 +80,12 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_what_is_right_passes(said: dict[str, list[str]]) -> None:
     assert said["right_body"] == said["right_query"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_wrong_is_refused(said: dict[str, list[str]], case: str) -> None:
     text = "\n".join(said[re.sub(r"\W", "_", case)])

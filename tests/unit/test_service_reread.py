@@ -85,6 +85,7 @@ def holders(old: Site, value: object, *known: object) -> list[str]:
             if id(one) not in passed_over and not isinstance(one, FrameType)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("garbage")
 @pytest.mark.parametrize("part", sorted(PARTS))
 def test_every_part_sees_each_new_rule(part: str, tmp_path: Path) -> None:

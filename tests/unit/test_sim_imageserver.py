@@ -122,6 +122,7 @@ def test_a_burst_waits_for_the_server() -> None:
     assert shared["waiting"]["ready"]["all"]["median"] >= LOOK + 200 + BOOT
 
 
+@pytest.mark.slow
 def test_nodes_that_are_taken_or_break_while_they_are_primed_do_no_harm() -> None:
     types = [{"name": "node", "blocks": [8], "times": {**EXACT, "prime": 900.0}, "mtbf": 5, "repair": 0.1}]
     demand: list[dict[str, Any]] = [

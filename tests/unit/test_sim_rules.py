@@ -157,6 +157,7 @@ def watched(name: str, days: float, **policy: Any) -> tuple[Simulation, list[str
     return simulation, wrong, counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["campus", "bursts"])
 def test_every_plan_of_a_day_keeps_the_promises(name: str) -> None:
     _, wrong, (grants, preemptions) = watched(name, 1.0)
