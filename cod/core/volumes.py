@@ -118,6 +118,12 @@ def addresses_changed(tx: Tx, vcluster_id: int, now: float) -> None:
             changed(tx, volume, now)
 
 
+def gid_changed(tx: Tx, group_id: int, now: float) -> None:
+    """Have the group's volumes given to the gid that it has now."""
+    for volume, _ in volumes.every(tx, frozenset({group_id})):
+        changed(tx, volume, now)
+
+
 def mounts(tx: Tx, vcluster_id: int, site: Site) -> list[VolumeMount]:
     """Return what the vcluster's nodes can mount now, by mount point."""
     addresses = {one.name: one.address for one in site.fileservers}

@@ -11,6 +11,7 @@ from cod.model import AddressRange, Attachment, ExportClient, Refused, Volume, V
 SMALLEST = 2**20  # bytes
 FIRST_PAUSE = 2.0  # seconds after the first failure, twice as long after each further one
 LONGEST_PAUSE = 300.0  # an export has to come down, however long its file server is away: nothing is given up for good
+MOST_SNAPSHOTS = 100  # of a volume: with thousands of them, file systems become slow
 TELL = 5  # failures after which people are told: about a minute
 MASTER, DIRECT = "auto.master", "auto.direct"  # names of the automounter's maps
 _MOUNT = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9._-]{0,62}){1,4}")

@@ -17,7 +17,7 @@ from cod.flows.people import people
 from cod.flows.scheduler import vclusters as vcluster_flows
 from cod.flows.volumes import exports
 from cod.flows.volumes import volumes as flows
-from cod.model import AddressRange, AskedVolume, FileServer, Refused, Site, VolumeRules, VolumeTask
+from cod.model import AddressRange, AskedVolume, FileServer, PosixRules, Refused, Site, VolumeRules, VolumeTask
 from cod.policy import volumes as policy
 from cod.store import tables as t
 from cod.store import volumes as store
@@ -392,3 +392,49 @@ def test_members_have_home_directories_with_their_own_numbers(tx: Tx, site: Site
     people.set_role(tx, group="physics", user="joe", role="member")
     (task,) = settle(tx, site, 4.0)
     assert [one.name for one in task.wanted.homes] == ["ann", "bob", "joe"]
+
+
+def test_home_directories_follow_people_s_numbers_and_who_may_log_in(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    site = replace(site, volumes=VolumeRules(), posix=PosixRules(administrators=True))
+    for group, name in (("physics", "ann"), ("biology", "bob")):
+        group_flows.create(tx, group, now=1.0)
+        people.create(tx, name, now=1.0)
+        people.set_role(tx, group=group, user=name, role="member")
+        vcluster_flows.create(tx, name=f"web-{group}", size=1, template="debian", group=group, site=site, now=1.0)
+    people.change(tx, "ann", {"disabled": True}, now=2.0)
+    assert [[one.name for one in task.wanted.homes] for task in settle(tx, site, 3.0)] == [[], ["bob"]]
+    people.change(tx, "ann", {"full_name": "Ann Other", "disabled": True}, now=4.0)
+    assert claim(tx, site, 5.0) == [], "nothing that file servers know of has changed"
+    people.change(tx, "ann", {"disabled": False}, now=6.0)
+    assert [[one.name for one in task.wanted.homes] for task in settle(tx, site, 7.0)] == [["ann"]]
+    people.change(tx, "ann", {"uid": 7000}, now=8.0)
+    assert [[(one.uid, one.gid) for one in task.wanted.homes] for task in settle(tx, site, 9.0)] == [[(7000, 7000)]]
+    people.create(tx, "joe", now=10.0)
+    people.change(tx, "joe", {"admin": True}, now=10.0)
+    assert [[one.name for one in task.wanted.homes] for task in settle(tx, site, 11.0)] == [
+        ["ann", "joe"], ["bob", "joe"]]
+
+
+def test_volumes_follow_their_group_s_number(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    group_flows.create(tx, "physics", now=1.0)
+    flows.create(tx, name="data", size=10 * GIB, group="physics", site=site, now=1.0)
+    settle(tx, site, 2.0)
+    group_flows.change(tx, "physics", {"email": "p@example.org"}, now=3.0)
+    assert claim(tx, site, 3.0) == []
+    group_flows.change(tx, "physics", {"gid": 7000}, now=4.0)
+    assert [task.wanted.gid for task in settle(tx, site, 5.0)] == [7000]
+
+
+def test_a_volume_has_so_many_snapshots_and_no_more(tx: Tx, site: Site) -> None:
+    furnish(tx, 0)
+    create(tx, site)
+    for number in range(policy.MOST_SNAPSHOTS):
+        flows.take_snapshot(tx, name="site/data", snapshot=f"s{number}", now=2.0)
+    with pytest.raises(Refused, match="delete one first"):
+        flows.take_snapshot(tx, name="site/data", snapshot="more", now=3.0)
+    settle(tx, site, 4.0)
+    flows.delete_snapshot(tx, name="site/data", snapshot="s0", now=5.0)
+    settle(tx, site, 6.0)
+    flows.take_snapshot(tx, name="site/data", snapshot="more", now=7.0)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cod.core import posix as numbers
+from cod.core import volumes
 from cod.model import Effect, Group, NoticeRules, PosixRules, Refused, Result
 from cod.policy.people import delivery
 from cod.store.engine import Tx
@@ -59,6 +60,8 @@ def change(tx: Tx, name: str, changes: Mapping[str, Any], *, rules: NoticeRules 
     if columns.get("gid", group.gid) != group.gid:
         numbers.take_gid(tx, name, columns["gid"], now)
     groups.change(tx, group.id, **columns)
+    if columns.get("gid", group.gid) != group.gid:
+        volumes.gid_changed(tx, group.id, now)
     for channel in CHANNELS:
         if columns.get(channel, getattr(group, channel)) != getattr(group, channel):
             notices.redirect(tx, group.id, channel, columns[channel], now)

@@ -110,8 +110,12 @@ def take_snapshot(tx: Tx, *, name: str, snapshot: str, now: float) -> VolumeView
     """Have a snapshot made. Raises `Refused`."""
     volume = _kept(tx, name)
     names.full("", snapshot, "snapshot", thing="a snapshot")
-    if any(one.name == snapshot for one in volumes.snapshots(tx, [volume.id])):
+    there = [one.name for one in volumes.snapshots(tx, [volume.id])]
+    if snapshot in there:
         raise Refused("conflict", f"volume {name} has a snapshot {snapshot!r} already", "snapshot")
+    if len(there) >= policy.MOST_SNAPSHOTS:
+        raise Refused("conflict", f"volume {name} has {len(there)} snapshots, which is the limit: delete one first",
+                      "snapshot")
     if volume.enforced in ("none", "project"):
         raise Refused("conflict", f"file server {volume.fileserver} cannot take snapshots: its volumes are on a file "
                       "system without them. Snapshots need Btrfs or ZFS", "name")

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, delete, func, insert, or_, select, update
 
 from cod.model import Member, PosixRules, Refused, Role, User
 from cod.store import tables as t
@@ -78,9 +78,25 @@ def add(tx: Tx, name: str, now: float, *, posix: PosixRules = POSIX, **columns: 
 
 
 def change(tx: Tx, user_id: int, **columns: Any) -> None:
-    """Change columns of the user."""
+    """Change columns of the user. Home directories are asked for anew where that decides about them."""
+    on_nodes = [_u[name] for name in _ON_NODES & columns.keys()]
+    before = tx.execute(select(_u.admin, *on_nodes).where(_u.id == user_id)).one_or_none() if on_nodes else None
     if columns:
         tx.execute(update(t.users).where(_u.id == user_id).values(columns))
+    if before is not None and any(getattr(before, column.name) != columns[column.name] for column in on_nodes):
+        of_user = t.volumes.c.group_id.in_(select(_p.group_id).where(_p.user_id == user_id))
+        _make_homes(tx, *([] if before.admin or columns.get("admin") else [of_user]))
+
+
+_ON_NODES = frozenset({"uid", "gid", "admin", "disabled_at", "absent_at"})
+"""Columns that decide about a user's account on nodes, and so about the home directories."""
+
+
+def _make_homes(tx: Tx, *conditions: ColumnElement[bool]) -> None:
+    """Ask file servers anew for the directories in home volumes."""
+    v = t.volumes.c
+    tx.execute(update(t.volumes).where(v.kind == "home", *conditions).values(
+        sequence=v.sequence + 1, next_at=0.0, attempts=0, claimed_by=None, claim_expires=None))
 
 
 def remove(tx: Tx, user_id: int) -> None:
@@ -137,9 +153,7 @@ def owners(tx: Tx, group_id: int) -> int:
 def set_role(tx: Tx, group_id: int, user_id: int, role: Role | None) -> None:
     """Make the user `role` in the group; None: take the user out. The group's home volume gets a directory for each
     member: its file server is asked anew."""
-    v = t.volumes.c
-    tx.execute(update(t.volumes).where(v.group_id == group_id, v.kind == "home").values(
-        sequence=v.sequence + 1, next_at=0.0, attempts=0, claimed_by=None, claim_expires=None))
+    _make_homes(tx, t.volumes.c.group_id == group_id)
     tx.execute(delete(t.group_permissions).where(_p.group_id == group_id, _p.user_id == user_id))
     if role is not None:
         tx.execute(insert(t.group_permissions).values(group_id=group_id, user_id=user_id, role=role.value))
