@@ -93,8 +93,8 @@ class NodeTree:
 
 @dataclass(frozen=True, slots=True)
 class NodeUser:
-    """Somebody with an account on a vcluster's nodes. `role`: in the vcluster's group, '' for an administrator who is
-    not in it."""
+    """Somebody with an account on a vcluster's nodes. `role`: in the vcluster's group; 'viewer' or '' for an
+    administrator of the site who has no other account there."""
 
     id: int
     name: str

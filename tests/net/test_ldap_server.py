@@ -150,6 +150,16 @@ def test_administrators_have_accounts_where_the_site_says_so(connect: Connect, s
     assert rule["sudoUser"] == ["#20000", "#20004"]
 
 
+def test_an_administrator_who_looks_on_in_the_group_keeps_the_rights_of_one(
+    connect: Connect, sites: SiteRef, engine: Engine
+) -> None:
+    sites.current = replace(sites.current, posix=PosixRules(administrators=True))
+    with engine.begin() as tx:
+        rows.set_role(tx, ldap_site.group_id(tx, "physics"), rows.named(tx, "ada").id, rows.Role.VIEWER)
+    (rule,) = connect().search("(&(objectClass=sudoRole)(cn=owners))")[1].values()
+    assert rule["sudoUser"] == ["#20000", "#20004"]
+
+
 def test_a_user_who_is_called_like_an_account_of_images_is_left_out(connect: Connect, engine: Engine) -> None:
     with engine.begin() as tx:
         ldap_site.user(tx, "debian", {"physics": "member"})

@@ -128,7 +128,7 @@ def sudo_rules(tree: NodeTree, users: Iterable[NodeUser], rules: PosixRules, bas
     if rules.sudo == "none":
         return []
     whole = rules.sudo == "members"
-    single = [f"#{user.uid}" for user in users if user.role == "owner" or not user.role]
+    single = [f"#{user.uid}" for user in users if user.role != "member"]  # owners, and administrators of the site
     found = {"members": [f"%{tree.group}"] if whole else [], "owners": single}
     return [_entry(SUDO, name, base, {
         "sudoUser": tuple(who), "sudoHost": ("ALL",), "sudoRunAsUser": ("ALL",), "sudoRunAsGroup": ("ALL",),
