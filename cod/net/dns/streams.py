@@ -130,6 +130,7 @@ class Stream(Int16StringReceiver, TimeoutMixin):
 
     def connectionLost(self, reason: Failure = None) -> None:  # type: ignore[assignment]
         """Forget the connection."""
+        self.connected = 0  # Twisted leaves it at 1
         self.setTimeout(None)  # type: ignore[no-untyped-call]
         if self._peer:
             self._streams.leave(self._peer)

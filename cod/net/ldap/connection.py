@@ -69,6 +69,7 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
 
     def connectionLost(self, reason: Failure = None) -> None:  # type: ignore[assignment]
         """Forget the connection."""
+        self.connected = 0  # Twisted leaves it at 1
         self.setTimeout(None)  # type: ignore[no-untyped-call]
         self._data.clear()
         if self._admitted:

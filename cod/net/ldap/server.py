@@ -86,7 +86,7 @@ class LdapServer(Service):
             return False
         self.connections.add(connection)
         self._of_address[address] += 1
-        CONNECTIONS.set(len(self.connections))
+        CONNECTIONS.inc()
         return True
 
     def left(self, connection: LdapConnection, address: str) -> None:
@@ -95,7 +95,7 @@ class LdapServer(Service):
         self._of_address[address] -= 1
         if not self._of_address[address]:
             del self._of_address[address]
-        CONNECTIONS.set(len(self.connections))
+        CONNECTIONS.dec()
 
     def count(self, code: LdapCode) -> None:
         """Count an answer."""
