@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cod.core import switch_ports
-from cod.model import DhcpQuery, Node, Refused, Site, Subnet, ipv4
+from cod.model import DhcpQuery, Isolation, Node, Refused, Site, Subnet, ipv4
 from cod.policy.nodes import isolation
 from cod.states import OWN_SYSTEM
 from cod.store.engine import Tx
 from cod.store.nodes import conflicts
 from cod.store.nodes import switch_ports as ports
-from cod.store.scheduler import networks
+from cod.store.scheduler import networks, node_counts
 
 MOMENT = isolation.MOMENT
 AGAIN = 600.0  # seconds between two records that a node's port is not known
@@ -53,6 +53,21 @@ def subnet_named(tx: Tx, name: str, site: Site) -> Subnet | None:
         return next((subnet for subnet in site.subnets if subnet.name == name), None)
     found = networks.of_subnets(tx, [vlan], [])
     return isolation.subnet(found[0], site.isolation, site.dns.port == 53) if found else None
+
+
+def rules_of(site: Site) -> Isolation:
+    """Return the site's rules of isolated vclusters. Raise `Refused` where it has no VLANs for them."""
+    if site.isolation is None:
+        raise Refused("conflict", "this site has no VLANs for isolated vclusters: [isolation] in the site file",
+                      "isolated")
+    return site.isolation
+
+
+def source(tx: Tx, site: Site) -> Subnet:
+    """Return the site's subnet that the nodes of a new isolated vcluster come from: the one with most nodes whose
+    switch ports are usable."""
+    usable, known = node_counts.by_subnet(tx, usable=True), node_counts.by_subnet(tx)
+    return max(site.subnets, key=lambda subnet: (usable.get(subnet.name, 0), known.get(subnet.name, 0)))
 
 
 # ---------------------------------------------------------------- a node's port

@@ -5,19 +5,19 @@ Which nodes may be taken is `policy.scheduler.preemption`'s to say; here that ru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from cod import notice_texts
 from cod.core import entitlements, notices, vcm_outbox
 from cod.model import Node, NodeView, Policy, Reclaim, Request, Vcluster
 from cod.policy.scheduler import leases, preemption
-from cod.policy.scheduler.snapshot import Holder
+from cod.policy.scheduler.snapshot import USABLE, Holder
 from cod.states import ReclaimState, VclusterState
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups
-from cod.store.scheduler import node_counts, reclaims, reservations, vclusters
+from cod.store.scheduler import node_counts, reclaims, requests, reservations, vclusters
 from cod.store.scheduler.node_counts import NodeKindRow
 
 
@@ -50,6 +50,23 @@ def victims(tx: Tx, vcluster: Vcluster, kind: NodeKindRow, count: int, many: boo
     priority = groups.get(tx, vcluster.group_id).priority
     by = now - preemption.inertia(priority, policy)
     return leases.victims(node_counts.pick_held(tx, vcluster.id, kind, many, by), count)
+
+
+def kind_of(tx: Tx, reclaim: Reclaim) -> NodeKindRow:
+    """Return the kind of the nodes that are taken: for an isolated vcluster, those with usable switch ports."""
+    request = requests.get(tx, reclaim.request_id)
+    asking = vclusters.get(tx, request.vcluster_id) if request else None
+    port = USABLE if asking is not None and asking.isolated else ""
+    return NodeKindRow(reclaim.type_id, reclaim.block_id or 0, reclaim.subnet, port)
+
+
+def fitting(tx: Tx, reclaim: Reclaim, nodes_: Iterable[Node]) -> list[Node]:
+    """Return those of the nodes that are of the kind that is taken."""
+    alike = [node for node in nodes_ if preemption.fits(reclaim, node)]
+    if not alike or kind_of(tx, reclaim).port != USABLE:
+        return alike
+    usable = node_counts.with_usable_ports(tx, [node.id for node in alike])
+    return [node for node in alike if node.id in usable]
 
 
 def protected(found: Sequence[NodeView], policy: Policy | None) -> list[NodeView]:
@@ -90,7 +107,7 @@ def answer_all(tx: Tx, vcluster_id: int, leaving: Sequence[Node], now: float) ->
     left = list(leaving)
     for reclaim in there:
         own = [node for node in left if chosen.get(node.id) == reclaim.id]
-        others = [node for node in left if node.id not in chosen and preemption.fits(reclaim, node)]
+        others = fitting(tx, reclaim, (node for node in left if node.id not in chosen))
         given = (own + others)[:reclaim.count - reclaim.given]
         left = [node for node in left if node not in given]
         answer(tx, reclaim, given, now)
@@ -109,8 +126,8 @@ def promise(tx: Tx, reclaim: Reclaim, nodes_: Sequence[tuple[Node, float]], now:
     chosen. What was promised before and is not now is no promise any more."""
     there = {one.node_id: one.reclaim_id for one in reservations.every(tx)}
     left = reclaim.count - reclaim.given
-    able = [node.id for node, _ in nodes_
-            if preemption.fits(reclaim, node) and there.get(node.id, reclaim.id) == reclaim.id]
+    able = [node.id for node in fitting(tx, reclaim, (node for node, _ in nodes_))
+            if there.get(node.id, reclaim.id) == reclaim.id]
     promised = able[:left]
     others = sorted(node.id for node in reclaims.chosen(tx, reclaim) if node.id not in promised)
     reservations.drop(tx, others[left - len(promised):])
@@ -143,7 +160,7 @@ def ease(tx: Tx, reclaim_id: int, count: int, left: int, now: float) -> int:
     held, promised = reclaims.chosen(tx, reclaim), reservations.promises(tx, reclaim.id)
     first = sorted(leases.victims(held, len(held)), key=lambda node: node.id not in promised)
     reservations.drop(tx, [node.id for node in first[left:]])
-    would_do = [node for node in nodes.every(tx, vcluster_id=vcluster.id) if preemption.fits(reclaim, node)]
+    would_do = fitting(tx, reclaim, nodes.every(tx, vcluster_id=vcluster.id))
     vcm_outbox.reclaimed(tx, eased, f"request {reclaim.request_id} is short of fewer", would_do, now)
     return count
 

@@ -12,6 +12,7 @@ from cod.policy.nodes import energy_accounting
 from cod.policy.scheduler import preemption
 from cod.policy.scheduler.snapshot import (
     COLD,
+    USABLE,
     WARM,
     Allocation,
     Cache,
@@ -39,13 +40,15 @@ class Observed:
     rules: Policy
 
 
-def look(tx: Tx, site: Site, now: float, before: Observed | None = None) -> Observed:
-    """Return the site now. `before`: what was seen last; what has not changed since is the same object."""
+def look(tx: Tx, site: Site, now: float, before: Observed | None = None, *, isolated: bool = False) -> Observed:
+    """Return the site now. `before`: what was seen last; what has not changed since is the same object. `isolated`:
+    nodes' switch ports count, though no request for an isolated vcluster waits."""
     many = len(site.subnets) > 1
+    ports = site.isolation is not None and (isolated or pass_rows.isolated_waits(tx))
     by = node_counts.AssignedBy(*preemption.assigned_by(site.policy, now))
     read = pass_rows.read(tx, by, many=many, idle_since=now - site.energy.idle_time,
                           month=energy_accounting.month(now), now=now,
-                          before=before.scene if before else None)
+                          before=before.scene if before else None, ports=ports)
     if before is None or before.rules != site.policy or before.scene._replace(digests=read.digests) != read:
         return Observed(read, _snapshot(read, many, site.policy), site.policy)
     return before if before.scene.digests == read.digests else Observed(read, before.site, site.policy)
@@ -58,6 +61,8 @@ def snapshot(tx: Tx, site: Site, now: float) -> Snapshot:
 
 def _snapshot(read: PassRows, many: bool, rules: Policy) -> Snapshot:
     inertia = {each.id: preemption.inertia(read.groups[each.group_id].priority, rules) for each in read.live}
+    wishes = _wishes(read, many)
+    isolated = {wish.id for wish in wishes if wish.isolated}
     return Snapshot(
         types={kind.id: kind for kind in read.types},
         lots=[_lot(one) for one in read.free],
@@ -68,10 +73,12 @@ def _snapshot(read: PassRows, many: bool, rules: Policy) -> Snapshot:
                   for one in read.held],
         holders=_holders(read),
         reclaims=[OpenReclaim(one.id, one.vcluster_id, one.request_id,
-                              NodeKind(one.type_id, one.block_id or 0, one.subnet), one.count - one.given, one.deadline)
+                              NodeKind(one.type_id, one.block_id or 0, one.subnet,
+                                       USABLE if one.request_id in isolated else ""),
+                              one.count - one.given, one.deadline)
                   for one in read.reclaims],
         site=read.site,
-        wishes=_wishes(read, many),
+        wishes=wishes,
         templates=read.templates,
         deserted=read.deserted,
         warned={one.id: one.warned for one in read.live if one.warned is not None},
@@ -110,5 +117,6 @@ def _wishes(read: PassRows, many: bool) -> list[PendingRequest]:
         subnet = (vcluster.subnet or "") if many else ""
         wishes.append(PendingRequest(
             request.id, vcluster.id, request.priority, request.submitted_at, vcluster.group_id, subnet, request.tuples,
-            request.may_wait, request.may_spread, own.get(vcluster.id, {}), request.reason, vcluster.lease_time))
+            request.may_wait, request.may_spread, own.get(vcluster.id, {}), request.reason, vcluster.lease_time,
+            vcluster.isolated))
     return wishes

@@ -6,7 +6,7 @@ of a node's boot NIC is changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from cod.model import Effect, Node, Refused, Switch, SwitchPort
 from cod.policy.nodes import switch_ports as policy
@@ -54,22 +54,6 @@ def given_up(tx: Tx, node: Node) -> bool:
     """Return whether the newest wish for the node's port failed and is not tried any more."""
     port = store.of_mac(tx, node.boot_mac)
     return port is not None and port.given_up
-
-
-def obstacle(tx: Tx, node: Node, switches: Iterable[Switch]) -> str:
-    """Return why the node cannot be in an isolated network; '' when it can. `switches` are the site's."""
-    port = store.of_mac(tx, node.boot_mac)
-    if port is None:
-        seen = next((each for each in policy.neighbours(node.attributes or "<node/>") if each.mac == node.boot_mac),
-                    None)
-        if seen is not None and policy.place(switches, seen.switch, seen.port) is None:
-            return f"its boot NIC is on switch {seen.switch}, which the site file does not name"
-        return _unknown(node)
-    if policy.named(switches, port.switch) is None:
-        return f"its switch {port.switch} is not in the site file"
-    if port.given_up:
-        return f"port {port.port} of switch {port.switch} could not be changed: {port.reason}"
-    return ""
 
 
 def sighted(

@@ -107,7 +107,7 @@ class Program:
                                                                                  0) for wish in seen.wishes]
         for wish in seen.wishes:
             for position, one in enumerate(wish.tuples):
-                for kind in fitting.fit(one, wish.subnet).kinds:
+                for kind in fitting.fit(one, wish).kinds:
                     self.columns.append((wish, position, kind, 1 if wish.may_spread else one.count))
         self._free = Counter[NodeKind]()
         for lot in seen.lots:

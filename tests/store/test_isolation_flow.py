@@ -14,18 +14,16 @@ from cod.flows.boot import dhcp as flow
 from cod.flows.boot import script as boot_flow
 from cod.flows.nodes import deadlines
 from cod.flows.nodes import power as power_flow
-from cod.flows.scheduler import apply_plan
-from cod.flows.scheduler import plan as plan_flow
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import DhcpAnswer, DhcpQuery, Isolation, Node, Refused, Site, dotted
+from cod.model import DhcpAnswer, DhcpQuery, Isolation, Node, Site, dotted
 from cod.policy.nodes.newcomers import Newcomers
 from cod.states import NodeEvent, NodeState, Step
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.nodes import bindings, nodes
+from cod.store.nodes import bindings, nodes, switches
 from cod.store.nodes import switch_ports as ports
 from cod.store.scheduler import networks, requests, vclusters
-from tests.store.manager_world import OWNER, arrive, furnish, planned, run_pass
+from tests.store.manager_world import OWNER, arrive, furnish, run_pass
 
 pytestmark = pytest.mark.slow
 
@@ -45,6 +43,7 @@ def site(site: Site) -> Site:
 
 def plug(tx: Tx, *numbers: int) -> None:
     """LLDP told the ports of those nodes."""
+    switches.keep(tx, ["leaf"])
     for number in numbers:
         node = nodes.by_name(tx, f"node{number}")
         assert node is not None
@@ -381,26 +380,3 @@ def test_a_node_moves_from_one_isolated_vcluster_to_another(tx: Tx, site: Site) 
     assert wanted(tx) is None
     assert one(tx, ask("DISCOVER", "lab"), site, NOW + 40) is None
     assert (wanted(tx), own(tx)) == (2001, "10.80.0.2"), "the first one's VLAN is free again"
-
-
-# ---------------------------------------------------------------- which nodes
-
-
-def test_only_nodes_with_a_known_port_are_granted(tx: Tx, site: Site) -> None:
-    furnish(tx, 3)
-    plug(tx, 2)
-    owner_flows.create(tx, name="one", size=1, site=site, now=NOW, template="debian", group="site", isolated=True)
-    run_pass(tx, site, NOW)
-    assert [node.name for node in nodes.every(tx) if node.vcluster_id] == ["node2"]
-
-
-def test_a_request_says_that_it_waits_for_ports(tx: Tx, site: Site) -> None:
-    furnish(tx, 2)
-    plug(tx, 1)
-    owner_flows.create(tx, name="one", size=2, site=site, now=NOW, template="debian", group="site", isolated=True)
-    claim = plan_flow.hold(tx, "a", NOW, 10.0)
-    [act] = planned(tx, site, NOW)
-    with pytest.raises(Refused, match="too few of the free nodes that match have a known switch port") as refused:
-        act.flow(tx, claim=claim, now=NOW)
-    apply_plan.waits(tx, act.request_id or 0, refused.value)
-    assert "Of all nodes 1 have one" in requests.every(tx)[0].reason

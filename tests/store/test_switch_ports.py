@@ -98,7 +98,6 @@ def test_a_wish_that_was_given_up_is_made_anew(tx: Tx) -> None:
     store.outcome(tx, port(tx, node), given_up=True, reason="the switch has no port p1", next_at=None)
     assert switch_ports.given_up(tx, node)
     assert switch_ports.trouble(tx, node) == "the switch has no port p1"
-    assert "could not be changed: the switch has no port p1" in switch_ports.obstacle(tx, node, (LEAF,))
     assert switch_ports.want(tx, node, 20, 2.0) == (switch_ports.WAKE,)
     assert not switch_ports.given_up(tx, node)
     assert port(tx, node).seq == 2
@@ -110,13 +109,6 @@ def test_a_node_whose_port_is_not_known_can_be_in_no_isolated_network(tx: Tx) ->
     assert switch_ports.want(tx, node, None, 0.0) == ()
     with pytest.raises(Refused, match="n1: the switch port of its boot NIC 52:54:00:00:00:01 is not known"):
         switch_ports.want(tx, node, 20, 0.0)
-    assert "is not known" in switch_ports.obstacle(tx, node, (LEAF,))
-    elsewhere = nodes.change(tx, node, attributes=report(node, "leaf-9", "p1"))
-    assert switch_ports.obstacle(tx, elsewhere, (LEAF,)) == (
-        "its boot NIC is on switch leaf-9, which the site file does not name")
-    sight(tx, node, "leaf", "p1")
-    assert switch_ports.obstacle(tx, node, (LEAF,)) == ""
-    assert switch_ports.obstacle(tx, node, (SPINE,)) == "its switch leaf is not in the site file"
 
 
 def test_a_nic_that_moves_takes_its_wish_along_and_its_port_goes_back(tx: Tx) -> None:

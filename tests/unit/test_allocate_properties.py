@@ -332,7 +332,7 @@ FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
     (each_node_goes_to_one, _patched(inventory.Inventory, "_draw", _forgets_to_count)),
     (constraints_are_met, _patched(feasibility, "lacking", lambda _: lambda *_: ())),
     (constraints_are_met, _patched(inventory.Inventory, "take", _one_less)),
-    (constraints_are_met, _patched(inventory.Inventory, "_count_out", lambda _: lambda *_: None)),
+    (constraints_are_met, _patched(inventory.Inventory, "_use", lambda _: lambda *_: None)),
     (constraints_are_met, _patched(placement, "at_once", lambda once: lambda want, free: once(
         replace(want, wish=replace(want.wish, may_spread=True)), free))),
     (nothing_protected_is_taken, _patched(preemption.Candidates, "levels", lambda _: lambda self, *_: self._levels)),

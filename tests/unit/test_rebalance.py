@@ -27,7 +27,7 @@ PLENTY = 100_000
 def wants(lots: Iterable[FreeNodes], *wishes: PendingRequest) -> list[Want]:
     """The wishes, with what of a site would do for them."""
     fitting = Feasibility(site(lots=list(lots), wishes=list(wishes)))
-    return [Want(one, tuple(fitting.fit(each, one.subnet) for each in one.tuples)) for one in wishes]
+    return [Want(one, tuple(fitting.fit(each, one) for each in one.tuples)) for one in wishes]
 
 
 def cost_of(one: NodeKind) -> float:

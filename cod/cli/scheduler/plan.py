@@ -60,6 +60,7 @@ def print_explanation(why: Mapping[str, Any], most: int | None = 20) -> None:
     more = "".join(f", {why[key]} {words}" for key, words in besides if why[key])
     click.echo(f"{why['wanted']} wanted, {why['fitting']} of the site match: {why['free']} free, {why['coming']} "
                f"coming{more}; place {why['position']} in the queue for these types")
+    _ports(why)
     _part("ahead of it", ("REQUEST", "VCLUSTER", "PRIORITY", "NODES"),
           [(one["request"], one["vcluster"], str(one["priority"]), one["wanted"]) for one in why["ahead"]], most)
     _part("types of nodes", ("TYPE", "COST", "SITE", "FREE", "COMING", "HELD", "LACKS"),
@@ -78,11 +79,18 @@ def print_match(found: Mapping[str, Any]) -> None:
     click.echo(found["sentence"])
     click.echo(f"{found['wanted']} wanted, {found['matching']} of the site match: {found['free']} free, "
                f"{found['coming']} coming; its vcluster has addresses for {found['room']}")
+    _ports(found)
     if not found["granted"] and found["expected_at"] is not None:
         click.echo(f"as far as leases tell there are enough {when(found['expected_at'])}")
     _part("types of nodes", ("TYPE", "COST", "SITE", "FREE", "COMING", "HELD", "LACKS"),
           [(one["name"], f"{one['cost']:g}", str(one["site"]), str(one["free"]), str(one["coming"]), str(one["held"]),
             _lacks(one)) for one in found["types"]], None)
+
+
+def _ports(found: Mapping[str, Any]) -> None:
+    if found["portless"]:
+        click.echo(f"{found['portless']} that match cannot be in an isolated vcluster, because COD cannot change their "
+                   "switch ports: see cod port list, and cod port set")
 
 
 def _part(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], most: int | None) -> None:

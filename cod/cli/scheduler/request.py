@@ -131,6 +131,7 @@ def withdraw(ctx: click.Context, number: int, as_json: bool) -> None:
 @click.option("--attributes", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
               help="Requirements (XML).")
 @click.option("--spread", is_flag=True, help="Allow nodes of several types and blocks.")
+@click.option("--isolated", is_flag=True, help="For a new vcluster with a VLAN and a subnet of its own.")
 @as_json
 @click.pass_context
 def match(ctx: click.Context, /, group: str | None, attributes: Path | None, as_json: bool, **asked: Any) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cod.core import switch_ports
-from cod.model import Refused, Result, Site, SwitchPort, SwitchPortView, SwitchView
+from cod.model import Effect, Refused, Result, Site, SwitchPort, SwitchPortView, SwitchView
 from cod.policy.nodes import switch_ports as policy
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.nodes import switch_ports as store
 from cod.store.nodes import switches as sessions
 
+_CHANGED = (switch_ports.WAKE, Effect("wake", "manager"))  # a request may wait for nodes with usable ports
 LONGEST = 200  # characters of a port's name
 
 
@@ -65,7 +66,7 @@ def enter(
         raise Refused("conflict", f"port {port} of switch {switch} holds {there.mac} in VLAN {there.wanted_vlan}: "
                       "release that node first", "port")
     switch_ports.connect(tx, node, nic, switch, port, source="manual", now=now)
-    return Result(store.listed(tx, node=name), (switch_ports.WAKE,))
+    return Result(store.listed(tx, node=name), _CHANGED)
 
 
 def forget(tx: Tx, *, name: str) -> Result[None]:
@@ -92,7 +93,7 @@ def retry(tx: Tx, *, name: str, now: float) -> Result[Sequence[SwitchPortView]]:
             store.wish(tx, port, port.wanted_vlan, now)
         elif port.seq:
             store.change(tx, port, next_at=now)
-    return Result(store.listed(tx, node=name), (switch_ports.WAKE,))
+    return Result(store.listed(tx, node=name), _CHANGED)
 
 
 def _settled(port: SwitchPort) -> None:

@@ -91,7 +91,7 @@ def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Re
     alive = vcluster is not None and vcluster.state in (VclusterState.PENDING, VclusterState.ACTIVE)
     if vcluster is None or not alive or vcluster.drain_until is not None:
         raise nodes.Changed(f"vcluster {request.vcluster_id} gets no nodes any more")
-    seats = _seats(tx, granted.shares, site, vcluster.isolated)
+    seats = _seats(tx, granted.shares, site)
     core_requests.decide(tx, request.id, RequestState.GRANTED, "", now)
     _admit(tx, vcluster, request, site, now)
     hostnames = vclusters.free_hostnames(tx, vcluster.id)
@@ -105,20 +105,13 @@ def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Re
     return Result(len(seats), tuple(effects))
 
 
-def _seats(tx: Tx, shares: Sequence[Share], site: Site, isolated: bool) -> list[tuple[Node, Share]]:
+def _seats(tx: Tx, shares: Sequence[Share], site: Site) -> list[tuple[Node, Share]]:
     """Return each granted node with its share. Tuples that are served from one lot get different nodes of it."""
     wanted: Counter[FreeNodes] = Counter()
     for share in shares:
         wanted[share.lot] += share.count
     many = len(site.subnets) > 1
-    try:
-        picked = {lot: iter(node_counts.pick_free(tx, _key(lot), count, many, ported=isolated))
-                  for lot, count in wanted.items()}
-    except nodes.Changed:
-        if not isolated:
-            raise
-        raise Refused("conflict", "waits: its vcluster is isolated, and too few of the free nodes that match have a "
-                      f"known switch port. Of all nodes {node_counts.ported(tx)} have one") from None
+    picked = {lot: iter(node_counts.pick_free(tx, _key(lot), count, many)) for lot, count in wanted.items()}
     return [(next(picked[share.lot]), share) for share in shares for _ in range(share.count)]
 
 
@@ -233,7 +226,7 @@ def _seized(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, site: Site, now: float
     count = preemption.takeable(tx, vcluster, request, left, site.policy, now, open_=left)
     goes = leases.victims(reclaims.chosen(tx, reclaim), count)
     if len(goes) < count:
-        kind = node_counts.NodeKindRow(reclaim.type_id, reclaim.block_id or 0, reclaim.subnet)
+        kind = preemption.kind_of(tx, reclaim)
         goes += preemption.victims(tx, vcluster, kind, count - len(goes), len(site.subnets) > 1, site.policy, now)
     return goes
 

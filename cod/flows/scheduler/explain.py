@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from cod.core import isolation as core_isolation
 from cod.model import Group, Refused, Request, RequestTuple, RequestView, Site, Template, Vcluster
 from cod.policy.hardware import match
+from cod.policy.nodes import isolation
 from cod.policy.people import names
 from cod.policy.scheduler import explain as policy
 from cod.policy.scheduler import leases, whatif
@@ -61,9 +63,6 @@ def waits(tx: Tx, *, request_id: int, scene: PassRows, snapshot: Snapshot, site:
     seen_names = {one.id: one.name for one in scene.live if groups is None or one.group_id in groups}
     promises = reservations.promised(tx, request.id)
     why = policy.explain(seen, site.policy, now, request.id, promises)
-    vcluster = vclusters.get(tx, request.vcluster_id)
-    if why.code == "granted" and vcluster is not None and vcluster.isolated and request.reason:
-        why = replace(why, code="ports", sentence=request.reason, reason=request.reason)  # as the last pass found
     return Why(found[0], why, seen_names)
 
 
@@ -74,10 +73,11 @@ def _remedies(tx: Tx, request: Request, snapshot: Snapshot, site: Site) -> tuple
     own = Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=vcluster.id))
     wish = PendingRequest(request.id, vcluster.id, request.priority, request.submitted_at, vcluster.group_id,
                           (vcluster.subnet or "") if len(site.subnets) > 1 else "", request.tuples,
-                          may_spread=request.may_spread, own=own)
+                          may_spread=request.may_spread, own=own, isolated=vcluster.isolated)
     documents = templates.documents(tx, {one.template_id for one in request.tuples})
     seen = whatif.supposed(snapshot, wish, vcluster.creation_size, documents)
-    return whatif.remedies(seen, wish, _room(tx, None if request.kind == "create" else vcluster, site))
+    room = _room(tx, None if request.kind == "create" else vcluster, site, vcluster.isolated)
+    return whatif.remedies(seen, wish, room)
 
 
 def _hidden(scene: PassRows, groups: Groups) -> set[int]:
@@ -93,6 +93,7 @@ class HypotheticalRequest:
 
     vcluster  for which; '': for a new one of `group`, which is to be called `name` ('': not said yet)
     lease     seconds that it is to be leased for; None: the group's default
+    isolated  the new vcluster is to be in a VLAN of its own
     """
 
     count: int
@@ -103,6 +104,7 @@ class HypotheticalRequest:
     spread: bool = False
     name: str = ""
     lease: float | None = None
+    isolated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,8 @@ def match_(
     """Return what the next pass would make of it, were it asked for now. Raises `Refused` where it could not be asked
     for."""
     match.check(asked.attributes, site.types)
+    if asked.isolated:
+        core_isolation.rules_of(site)
     holder = vclusters.active(tx, asked.vcluster) if asked.vcluster else None
     owner = group_rows.get(tx, holder.group_id) if holder else group_rows.named(tx, asked.group, "group")
     template = _template(tx, asked.template, holder, owner)
@@ -135,7 +139,7 @@ def match_(
     documents = templates.for_matching(tx, [template.id]) if template else {0: ANYTHING}
     seen = whatif.supposed(whatif.masked(snapshot, _hidden(scene, groups)), wish, asked.count, documents)
     why = policy.explain(seen, site.policy, now, wish.id)
-    room = _room(tx, holder, site)
+    room = _room(tx, holder, site, asked.isolated)
     helps = whatif.remedies(seen, wish, room) if why.code == "impossible" or asked.count > room else ()
     return Match(why, room, whatif.expected(why, now), helps, {} if holder else _faults(tx, asked, owner, site))
 
@@ -173,24 +177,29 @@ def _wish(
     wanted = RequestTuple(asked.count, asked.attributes, template.id if template else 0)
     many = len(site.subnets) > 1
     if holder is None:
-        subnet = _subnet(tx, site, asked.count) if many else ""
+        subnet = _subnet(tx, site, asked.count, asked.isolated) if many else ""
         return PendingRequest(whatif.NOBODYS, whatif.NOBODYS, owner.priority, now, owner.id, subnet, (wanted,),
-                              may_spread=asked.spread, lease=leases.length(asked.lease, owner, site.policy))
+                              may_spread=asked.spread, lease=leases.length(asked.lease, owner, site.policy),
+                              isolated=asked.isolated)
     own = Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=holder.id))
     return PendingRequest(whatif.NOBODYS, holder.id, owner.priority, now, owner.id,
                           (holder.subnet or "") if many else "",
-                          (wanted,), may_spread=asked.spread, own=own)
+                          (wanted,), may_spread=asked.spread, own=own, isolated=holder.isolated)
 
 
-def _subnet(tx: Tx, site: Site, size: int) -> str:
+def _subnet(tx: Tx, site: Site, size: int, isolated: bool) -> str:
     """Return where a new vcluster would be, unless all blocks of addresses there are taken: see
     `scheduler.vclusters`."""
+    if isolated:
+        return core_isolation.source(tx, site).name
     known = node_counts.by_subnet(tx)
     roomy = [subnet for subnet in site.subnets if address_blocks.capacity(subnet) >= size] or site.subnets
     return max(roomy, key=lambda subnet: known.get(subnet.name, 0)).name
 
 
-def _room(tx: Tx, holder: Vcluster | None, site: Site) -> int:
+def _room(tx: Tx, holder: Vcluster | None, site: Site, isolated: bool = False) -> int:
+    if holder is None and isolated and site.isolation is not None:
+        return isolation.room(site.isolation.largest_size, site.isolation)
     if holder is None:
         return max(address_blocks.free_room(tx, subnet) for subnet in site.subnets)
     own = () if holder.isolated else [subnet for subnet in site.subnets if subnet.name == holder.subnet]

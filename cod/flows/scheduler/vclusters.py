@@ -11,6 +11,7 @@ from typing import Any
 
 from cod import notice_texts
 from cod.core import address_blocks, assignment, notices, preemption, transitions, vcm_outbox
+from cod.core import isolation as core_isolation
 from cod.core import requests as core_requests
 from cod.core import volumes as core_volumes
 from cod.model import (
@@ -69,10 +70,7 @@ def create(
     if key and (before := requests.by_key(tx, key)):
         return Result(_repeated(tx, before, name, site))
     leases.check(lease)
-    rules = site.isolation if isolated else None
-    if isolated and rules is None:
-        raise Refused("conflict", "this site has no VLANs for isolated vclusters: [isolation] in the site file",
-                      "isolated")
+    rules = core_isolation.rules_of(site) if isolated else None
     if network_size is not None and not isolated:
         raise Refused("invalid", "only an isolated vcluster has a network whose size can be chosen", "network_size")
     owner = groups.named(tx, group, "group")
@@ -235,10 +233,8 @@ def _with_block(tx: Tx, site: Site, size: int, *, now: float, **columns: Any) ->
 
 
 def _with_network(tx: Tx, site: Site, rules: Isolation, prefix: int, *, now: float, **columns: Any) -> Vcluster:
-    """Return a new vcluster with a VLAN and a subnet of its own, whose nodes come from the site's subnet with most."""
-    known = node_counts.by_subnet(tx)
-    source = max(site.subnets, key=lambda subnet: known.get(subnet.name, 0))
-    vcluster = vclusters.add(tx, subnet=source, now=now, isolated=True, **columns)
+    """Return a new vcluster with a VLAN and a subnet of its own, whose nodes come from one of the site's subnets."""
+    vcluster = vclusters.add(tx, subnet=core_isolation.source(tx, site), now=now, isolated=True, **columns)
     assert vcluster is not None, "it wants no block that could be taken"
     networks.free(tx, switch_ports.vlans(tx))
     vlan, first = networks.place(tx, prefix, rules)

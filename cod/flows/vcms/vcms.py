@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from cod.core import vcm_outbox
+from cod.core import preemption, vcm_outbox
 from cod.model import Owed, Reclaim, Refused, Request, Vcluster, VcmView
 from cod.policy.nodes import inner_vcm, template
 from cod.policy.people import names
-from cod.policy.scheduler import preemption
 from cod.states import OWN_SYSTEM, NodeState, RequestState, VclusterState
 from cod.store import vcms, views
 from cod.store.engine import Tx
@@ -259,7 +258,8 @@ def picture(tx: Tx, vcluster_id: int) -> Picture:
     held = nodes.every(tx, vcluster_id=vcluster_id)
     pending = requests.every(tx, states=[RequestState.PENDING], vcluster_id=vcluster_id)
     taking = reclaims.open_(tx, vcluster_id)
-    would_do = {one.id: [node.hostname or node.name for node in held if preemption.fits(one, node)] for one in taking}
+    would_do = {one.id: [node.hostname or node.name for node in preemption.fitting(tx, one, held)]
+                for one in taking}
     return Picture(found, vcms.members(tx, [node.id for node in held]), pending,
                    requests.keys(tx, [one.id for one in pending]), taking, would_do)
 

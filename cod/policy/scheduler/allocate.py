@@ -130,10 +130,13 @@ class _Choice:
                 self._postpone(want)
             else:
                 self._grant(want, found)
-        packed = self._packed(wants[waited:])
-        for want in wants[waited:]:
-            if want.wish.id in packed:
-                self._grant(want, packed[want.wish.id])
+        packed: dict[int, Found] = {}
+        for isolated in (True, False):  # each from what is left: nodes with usable ports are counted in both
+            part = [want for want in wants[waited:] if want.wish.isolated == isolated]
+            packed |= self._packed(part)
+            for want in part:
+                if want.wish.id in packed:
+                    self._grant(want, packed[want.wish.id])
         for want in wants[waited:]:
             if want.wish.id not in packed and not self._meanwhile(want):
                 self._postpone(want)
@@ -213,7 +216,7 @@ class _Choice:
 
     def _want(self, wish: PendingRequest) -> Want:
         own = self._stock.own.get(wish.id)
-        fits = tuple(self._fitting.fit(one, wish.subnet) for one in wish.tuples)
+        fits = tuple(self._fitting.fit(one, wish) for one in wish.tuples)
         return Want(wish, fits, own.kinds if own else frozenset(),
                     own is not None or self._lenders.lends(wish.vcluster_id, Level(wish.priority - 1)))
 

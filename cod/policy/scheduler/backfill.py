@@ -71,8 +71,11 @@ class Backfill:
             time = back(wish, self._snapshot, self._policy, self._now)
             for place in found.places:
                 for kind, count in place.items():
-                    self._later[kind].append((time, wish.vcluster_id, count))
-            self._lost.update({(loan.vcluster_id, loan.kind): loan.nodes for loan in found.loans})
+                    for each in kind.counted:
+                        self._later[each].append((time, wish.vcluster_id, count))
+            for loan in found.loans:
+                self._lost.update({(loan.vcluster_id, kind): loan.nodes
+                                   for kind in (loan.kind.any_port, loan.kind.usable)})
 
     def holds(self) -> tuple[Hold, ...]:
         """Return what is held back, as far as nobody has got it who gives it back in time."""
@@ -146,12 +149,16 @@ class Backfill:
             self._ends = defaultdict(list)
             leaving: Counter[tuple[int, NodeKind]] = Counter()
             for reclaim in self._snapshot.reclaims:
-                leaving[reclaim.vcluster_id, reclaim.kind] += reclaim.open
+                for kind in (reclaim.kind.any_port, reclaim.kind.usable):
+                    leaving[reclaim.vcluster_id, kind] += reclaim.open
+            held: Counter[tuple[int, NodeKind]] = Counter()
             for holding in self._snapshot.holdings:
-                holder = self._snapshot.holders.get(holding.vcluster_id)
+                held.update({(holding.vcluster_id, kind): holding.count for kind in holding.kind.counted})
+            for (vcluster_id, kind), count in held.items():
+                holder = self._snapshot.holders.get(vcluster_id)
                 if holder is not None and holder.expires_at is not None and not over(holder, self._now):
-                    self._ends[holding.kind].append((holder.expires_at + self._policy.drain_grace, holder.id,
-                                                     holding.count - leaving[holder.id, holding.kind]))
+                    self._ends[kind].append((holder.expires_at + self._policy.drain_grace, holder.id,
+                                             max(count - leaving[holder.id, kind], 0)))
         return self._ends
 
     # ------------------------------------------------------------ where

@@ -17,7 +17,7 @@ from cod.policy.scheduler.holdings import Sum, sums
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.preemption import Kept, outranks, spare, takeable
 from cod.policy.scheduler.priority import ordered
-from cod.policy.scheduler.reasons import held, in_, nodes
+from cod.policy.scheduler.reasons import held, in_, nodes, portless
 from cod.policy.scheduler.snapshot import (
     Allocation,
     FreeNodes,
@@ -99,6 +99,7 @@ class Explanation:
     code      what the next pass makes of it: 'granted', or the code of its `world.No`
     wanted    nodes that it wants; `fitting` of the site would do for some of its tuples
     own, aside  of these its vcluster has already; are in quarantine, or off where nothing can switch them on
+    portless    further nodes that match, but for their switch ports: its vcluster is isolated
     position  its place among the requests that wait for the same types of nodes, the first is 1: `ahead` has the others
     sentence  the summary; `reason` its first sentence: why it waits, as the request itself is told
     """
@@ -118,6 +119,7 @@ class Explanation:
     own: int = 0
     aside: int = 0
     reason: str = ""
+    portless: int = 0
 
 
 def explain(
@@ -127,7 +129,7 @@ def explain(
     it."""
     wish = {wish.id: wish for wish in snapshot.wishes}[request_id]
     fitting = Feasibility(snapshot)
-    fits = [fitting.fit(one, wish.subnet) for one in wish.tuples]
+    fits = [fitting.fit(one, wish) for one in wish.tuples]
     kinds = {kind for fit in fits for kind in fit.kinds}
     site_of = {type_id: count for fit in fits for type_id, count in fit.site_of.items()}
     order = ordered(snapshot, policy, fitting, now)
@@ -135,7 +137,7 @@ def explain(
     types = {kind.type for kind in kinds}
     ahead = tuple(Ahead(one.id, one.vcluster_id, one.priority, sum(each.count for each in one.tuples))
                   for one in order[:place]
-                  if any(not types.isdisjoint(fitting.fit(each, one.subnet).site_of) for each in one.tuples))
+                  if any(not types.isdisjoint(fitting.fit(each, one).site_of) for each in one.tuples))
     decision = decide(snapshot, policy, now, fitting)
     code, sentence = "granted", "It is granted in the next pass."
     for no in decision.refusals:
@@ -154,15 +156,17 @@ def explain(
         chances=tuple(sorted(_chances(snapshot, policy, wish, kinds, now, promises),
                              key=lambda one: (one.at is None, one.at or 0.0, one.sentence))),
         own=sum(wish.own.get(type_id, 0) for type_id in site_of),
-        aside=sum(fitting.aside.get(type_id, 0) for type_id in site_of))
-    holds = [one for one in decision.holds if one.kind in kinds]
+        aside=sum(fitting.aside.get(type_id, 0) for type_id in site_of),
+        portless=fitting.portless(wish)[1])
+    holds = [one for one in decision.holds if one.kind.type in types]
     names = {one.id: snapshot.holders[one.vcluster_id].name if one.vcluster_id in snapshot.holders else
              f"request {one.id}" for one in snapshot.wishes} | {request_id: "it"}
-    return replace(parts, reason=sentence, sentence=" ".join([*_summary(parts), *held(holds, names, now)]))
+    ports = [] if code == "ports" else [f"{said}." for said in [portless(wish, fitting)] if said]
+    return replace(parts, reason=sentence, sentence=" ".join([*_summary(parts), *ports, *held(holds, names, now)]))
 
 
 def _mine(rows: Iterable[FreeNodes | IncomingNodes], kinds: Set[NodeKind], request_id: int) -> int:
-    return sum(row.count for row in rows if row.kind in kinds and row.reserved in (0, request_id))
+    return sum(row.count for row in rows if row.kind.among(kinds) and row.reserved in (0, request_id))
 
 
 def _types(snapshot: Snapshot, wish: PendingRequest, fitting: Feasibility) -> Iterator[Fit]:

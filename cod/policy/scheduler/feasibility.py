@@ -11,14 +11,22 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from cod.model import RequestTuple
 from cod.policy.hardware import needs
 from cod.policy.hardware.match import Mismatch, satisfies
 from cod.policy.nodes import template
-from cod.policy.scheduler.snapshot import Allocation, FreeNodes, IncomingNodes, NodeKind, PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import (
+    USABLE,
+    Allocation,
+    FreeNodes,
+    IncomingNodes,
+    NodeKind,
+    PendingRequest,
+    Snapshot,
+)
 
 Lacking = tuple[Mismatch, ...]
 
@@ -78,23 +86,28 @@ class Feasibility:
         parts: tuple[Sequence[FreeNodes | IncomingNodes | Allocation], ...] = (snapshot.lots, snapshot.coming,
                                                                                snapshot.holdings)
         for part in itertools.chain(*parts):
-            self.sizes[part.kind] += part.count
+            for kind in part.kind.counted:
+                self.sizes[kind] += part.count
         seen: Counter[int] = Counter()
         for kind, count in self.sizes.items():
-            seen[kind.type] += count
+            if not kind.port:
+                seen[kind.type] += count
         self._known = Counter(dict(snapshot.site)) | seen
         self.aside = {type_id: max(0, count - seen[type_id]) for type_id, count in snapshot.site.items()}
         self._by_type: dict[int, list[NodeKind]] = defaultdict(list)
         # Nodes that are set aside may come back anywhere, also where there are no others of their type now.
-        for kind in sorted(self.sizes.keys() | {NodeKind(one, 0, "") for one, count in self.aside.items()
-                                                if count or not seen[one]}):
+        away = {NodeKind(one, 0, "") for one, count in self.aside.items() if count or not seen[one]}
+        if any(wish.isolated for wish in snapshot.wishes):
+            away |= {kind.usable for kind in away}
+        for kind in sorted(self.sizes.keys() | away):
             self._by_type[kind.type].append(kind)
         self._holdings: dict[int, Counter[NodeKind]] = defaultdict(Counter)
         for holding in snapshot.holdings:
-            self._holdings[holding.vcluster_id][holding.kind] += holding.count
+            for kind in holding.kind.counted:
+                self._holdings[holding.vcluster_id][kind] += holding.count
         self._lacks: dict[tuple[str, int], dict[int, Lacking]] = {}
         self._eligible: dict[tuple[str, int], tuple[int, ...]] = {}
-        self._fits: dict[tuple[tuple[int, ...], str], Fit] = {}
+        self._fits: dict[tuple[tuple[int, ...], str, str], Fit] = {}
 
     @property
     def kinds(self) -> Iterable[NodeKind]:
@@ -109,15 +122,24 @@ class Feasibility:
         """Return the type's name."""
         return self._snapshot.types[type_id].name
 
-    def fit(self, one: RequestTuple, subnet: str) -> Fit:
-        """Return what would do for a tuple of a request whose vcluster is in `subnet`."""
+    def fit(self, one: RequestTuple, wish: PendingRequest) -> Fit:
+        """Return what would do for a tuple of a request: on its vcluster's subnet, and for an isolated vcluster with
+        switch ports that can be put into its VLAN."""
         asked = one.attributes, one.template_id
         if asked not in self._eligible:
             self._eligible[asked] = tuple(sorted(type_id for type_id, why in self.lacks(one).items() if not why))
-        key = self._eligible[asked], subnet
+        key = self._eligible[asked], wish.subnet, USABLE if wish.isolated else ""
         if key not in self._fits:
             self._fits[key] = self._fit(*key)
         return self._fits[key]
+
+    def portless(self, wish: PendingRequest) -> tuple[int, int]:
+        """Return how many nodes of the site match a request, whatever their switch ports; and how many of these its
+        vcluster cannot have because it is isolated."""
+        fits = {self.fit(one, replace(wish, isolated=False)) for one in wish.tuples}
+        kinds = {kind for fit in fits for kind in fit.kinds}
+        matching = sum({type_id: count for fit in fits for type_id, count in fit.site_of.items()}.values())
+        return matching, sum(self.sizes[kind] - self.sizes[kind.usable] for kind in kinds) if wish.isolated else 0
 
     def lacks(self, one: RequestTuple) -> Mapping[int, Lacking]:
         """Return by type of the site what it lacks for a tuple: nothing where it is eligible."""
@@ -128,11 +150,11 @@ class Feasibility:
                                 for type_id, kind in self._snapshot.types.items()}
         return self._lacks[key]
 
-    def _fit(self, eligible: Iterable[int], subnet: str) -> Fit:
+    def _fit(self, eligible: Iterable[int], subnet: str, port: str) -> Fit:
         tiers: dict[float, list[NodeKind]] = defaultdict(list)
         site_of: dict[int, int] = {}
         for type_id in eligible:
-            here = [kind for kind in self._by_type[type_id] if kind.subnet in ("", subnet)]
+            here = [kind for kind in self._by_type[type_id] if kind.subnet in ("", subnet) and kind.port == port]
             tiers[self._snapshot.types[type_id].cost] += here
             site_of[type_id] = sum(self.sizes[kind] for kind in here) + self.aside.get(type_id, 0)
         ordered = tuple(tuple(sorted(tiers[cost], key=lambda kind: (-self.sizes[kind], kind)))

@@ -29,13 +29,13 @@ def sums(snapshot: Snapshot, wish: PendingRequest, kinds: Set[NodeKind]) -> list
     """Return the sums by vcluster, without the request's own."""
     found: dict[int, Sum] = {}
     for holding in snapshot.holdings:
-        if holding.kind in kinds and holding.vcluster_id != wish.vcluster_id:
+        if holding.kind.among(kinds) and holding.vcluster_id != wish.vcluster_id:
             one = found.setdefault(holding.vcluster_id, Sum(snapshot.holders[holding.vcluster_id]))
             one.count += holding.count
             one.mobile += holding.mobile
             one.immune_until = earlier(one.immune_until, holding.immune_until)
     for reclaim in snapshot.reclaims:
-        if reclaim.kind in kinds and reclaim.vcluster_id in found:
+        if reclaim.kind.among(kinds) and reclaim.vcluster_id in found:
             found[reclaim.vcluster_id].leaving += reclaim.open
             found[reclaim.vcluster_id].back_by = earlier(found[reclaim.vcluster_id].back_by, reclaim.deadline)
     return [found[vcluster_id] for vcluster_id in sorted(found)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cod.policy.scheduler.leases import over
-from cod.policy.scheduler.snapshot import WARM, Cache, FreeNodes, NodeKind, Snapshot
+from cod.policy.scheduler.snapshot import USABLE, WARM, Cache, FreeNodes, NodeKind, Snapshot
 
 
 @dataclass(slots=True)
@@ -61,36 +61,45 @@ class Inventory:
         self.own: dict[int, Own] = defaultdict(Own)
         self._waking: Counter[NodeKind] = Counter()
         self._lots: dict[tuple[NodeKind, int], list[FreeNodes]] = defaultdict(list)
+        self._isolated = {wish.id for wish in snapshot.wishes if wish.isolated}
         self._shelve(snapshot)
         self._expect(snapshot, now)
 
     def _shelve(self, snapshot: Snapshot) -> None:
         for lot in snapshot.lots:
             self.left[lot] = self.left.get(lot, 0) + lot.count
-            self._lots[lot.kind, lot.reserved].append(lot)
+            self._lots[lot.kind.any_port, lot.reserved].append(lot)
             if lot.reserved:
-                self.own[lot.reserved].free[lot.kind] += lot.count
+                self.own[lot.reserved].free[self._wanted(lot.kind, lot.reserved)] += lot.count
             else:
-                self.free[lot.kind] += lot.count
-                self.soon[lot.kind] += lot.count
+                for kind in lot.kind.counted:
+                    self.free[kind] += lot.count
+                    self.soon[kind] += lot.count
 
     def _expect(self, snapshot: Snapshot, now: float) -> None:
         for coming in snapshot.coming:
             if coming.reserved:
-                self.own[coming.reserved].coming[coming.kind] += coming.count
+                self.own[coming.reserved].coming[self._wanted(coming.kind, coming.reserved)] += coming.count
             else:
-                self.soon[coming.kind] += coming.count
-                self._waking[coming.kind] += coming.count * coming.waking
+                for kind in coming.kind.counted:
+                    self.soon[kind] += coming.count
+                    self._waking[kind] += coming.count * coming.waking
         leaving: Counter[tuple[int, NodeKind]] = Counter()
         for reclaim in snapshot.reclaims:
             self.own[reclaim.request_id].taking[reclaim.kind] += reclaim.open
-            leaving[reclaim.vcluster_id, reclaim.kind] += reclaim.open
-        for holding in snapshot.holdings:
-            holder = snapshot.holders.get(holding.vcluster_id)
-            if holder is not None and over(holder, now):
-                gone = min(holding.count, leaving[holder.id, holding.kind])
-                leaving[holder.id, holding.kind] -= gone
-                self.soon[holding.kind] += holding.count - gone
+            leaving[reclaim.vcluster_id, reclaim.kind.any_port] += reclaim.open
+        draining = {each.id for each in snapshot.holders.values() if over(each, now)}
+        for holding in sorted((one for one in snapshot.holdings if one.vcluster_id in draining),
+                              key=lambda one: (one.vcluster_id, one.kind)):
+            own = holding.vcluster_id, holding.kind.any_port
+            gone = min(holding.count, leaving[own])
+            leaving[own] -= gone
+            for kind in holding.kind.counted:
+                self.soon[kind] += holding.count - gone
+
+    def _wanted(self, kind: NodeKind, request_id: int) -> NodeKind:
+        """Return the kind that a request asks for nodes of this kind by."""
+        return kind if kind.port == USABLE and request_id in self._isolated else kind.any_port
 
     def now_for(self, request_id: int) -> Mapping[NodeKind, int]:
         """Return what that request can have now, by kind."""
@@ -145,8 +154,7 @@ class Inventory:
         own = self.own.get(request_id) or Own()
         left = max(0, count - own.free[kind] - own.coming[kind])
         free = min(left, self.free[kind])
-        self.free[kind] -= free
-        self.soon[kind] -= free
+        self._use(kind, free, free)
         coming = self._wait(kind, left - free, waking_only=False)
         self.held[kind] = Held(free, until)
         return free, coming, left - free - coming
@@ -162,15 +170,17 @@ class Inventory:
         part = max(0, count - self.free[kind])
         if part:
             self.held[kind].free -= part
-            self.free[kind] += part
-            self.soon[kind] += part
+            for each in kind.counted:
+                self.free[each] += part
+                self.soon[each] += part
 
     def _wait(self, kind: NodeKind, count: int, waking_only: bool) -> int:
         """Count on up to `count` nodes that are on their way; how many there are."""
-        there = self._waking[kind] if waking_only else self.soon[kind] - self.free[kind]
-        expected = min(count, there)
-        self.soon[kind] -= expected
-        self._waking[kind] -= min(expected, self._waking[kind])
+        there = self.soon[kind] - self.free[kind]
+        expected = min(count, there, self._waking[kind]) if waking_only else min(count, there)
+        self._use(kind, 0, expected)
+        for each in kind.counted:
+            self._waking[each] -= min(expected, self._waking[each])
         return expected
 
     def _draw(
@@ -179,29 +189,36 @@ class Inventory:
         drawn = []
         if not reserved:
             count = min(count, self.free[kind])  # the rest is held back
-        lots = self._lots.get((kind, reserved), []) if count else []
+        lots = self._lots.get((kind.any_port, reserved), []) if count else []
         for lot in sorted(lots, key=lambda lot: _rank(lot, wanted)):
-            part = min(count, self.left[lot])
+            part = min(count, self.left[lot]) if kind.port in ("", lot.kind.port) else 0
             if part and (lot.readiness == WARM or not warm_only):
                 self.left[lot] -= part
                 count -= part
                 drawn.append((lot, part))
-        self._count_out(kind, reserved, _count(drawn))
+        for lot, part in drawn:
+            if reserved:
+                self.own[reserved].free[kind] -= part
+            else:
+                self._use(lot.kind, part, part)
         return drawn
 
-    def _count_out(self, kind: NodeKind, reserved: int, count: int) -> None:
-        if reserved:
-            if count:
-                self.own[reserved].free[kind] -= count
-        else:
-            self.free[kind] -= count
-            self.soon[kind] -= count
+    def _use(self, kind: NodeKind, free: int, soon: int) -> None:
+        """Count out free nodes, and those that are free soon. Those with usable ports are counted on their own, too;
+        where it is not known which nodes are meant, it is others as far as there are others."""
+        for each in kind.counted:
+            self.free[each] = max(self.free[each] - free, 0)
+            self.soon[each] = max(self.soon[each] - soon, 0)
+        if (usable := kind.usable) in self.free:
+            lost = max(self.free[usable] - self.free[kind.any_port], 0)
+            self.free[usable] -= lost
+            self.soon[usable] = min(self.soon[usable] - lost, self.soon[kind.any_port])
 
 
 def _rank(lot: FreeNodes, wanted: Cache) -> tuple[object, ...]:
-    """Return nodes that hold what is wanted first, then those awake; last come those that hold software of others, who
-    may want it again."""
-    return lot.cache != wanted, lot.readiness, lot.cache is not None, lot.cache or ()
+    """Return nodes that isolated vclusters cannot have first, then those that hold what is wanted, then those awake;
+    last come those that hold software of others, who may want it again."""
+    return lot.kind.port == USABLE, lot.cache != wanted, lot.readiness, lot.cache is not None, lot.cache or ()
 
 
 def _count(drawn: Iterable[tuple[FreeNodes, int]]) -> int:

@@ -170,9 +170,10 @@ class Candidates:
         self._kinds: dict[int, set[NodeKind]] = defaultdict(set)
         for holding in snapshot.holdings:
             if holding.mobile and holding.vcluster_id in self._surplus:
-                own = self._mobile[holding.kind]
-                own[holding.vcluster_id] = own.get(holding.vcluster_id, 0) + holding.mobile
-                self._kinds[holding.vcluster_id].add(holding.kind)
+                for kind in holding.kind.counted:
+                    own = self._mobile[kind]
+                    own[holding.vcluster_id] = own.get(holding.vcluster_id, 0) + holding.mobile
+                    self._kinds[holding.vcluster_id].add(kind)
         self._levels = [Level(one) for one in sorted({self._priority[holder] for holder in self._kinds})]
         self._most: dict[tuple[NodeKind, Level], int] = {}
 
@@ -227,7 +228,9 @@ class Candidates:
 
     def _change(self, loans: Iterable[Loan], sign: int) -> None:
         for holder, kind, count in loans:
-            self._mobile[kind][holder] += sign * count
+            self._mobile[kind.any_port][holder] += sign * count
+            if (usable := kind.usable) in self._kinds[holder]:  # whichever go, they may be those with usable ports
+                self._mobile[usable][holder] += sign * count
             self._surplus[holder] += sign * count
             if self._kept.any:
                 self._kept.add(self._group[holder], sign * count)
@@ -239,7 +242,7 @@ class Candidates:
 
     def _able(self, kind: NodeKind, level: Level, but: int = 0) -> Iterator[tuple[int, int]]:
         """Yield (holder, nodes of `kind` that it can lose). What a group keeps bounds all its holders together."""
-        able = [(holder, min(mobile, self._surplus[holder])) for holder, mobile in self._mobile.get(kind, {}).items()
+        able = [(holder, self.able(kind, holder)) for holder in self._mobile.get(kind, {})
                 if self._priority[holder] <= level.priority and holder != but]
         if not self._kept.any:
             yield from able
@@ -255,4 +258,4 @@ class Candidates:
 
     def able(self, kind: NodeKind, holder: int) -> int:
         """Return how many nodes of `kind` that vcluster can lose, were it not for its group."""
-        return min(self._mobile.get(kind, {}).get(holder, 0), self._surplus[holder])
+        return max(min(self._mobile.get(kind, {}).get(holder, 0), self._surplus[holder]), 0)

@@ -59,5 +59,5 @@ def age(wish: PendingRequest, policy: Policy) -> float:
 
 def choice(wish: PendingRequest, fitting: Feasibility) -> int:
     """Return how many nodes of the site would do for its most constraining tuple, in blocks that are large enough."""
-    fits = ((one, fitting.fit(one, wish.subnet)) for one in wish.tuples)
+    fits = ((one, fitting.fit(one, wish)) for one in wish.tuples)
     return min(fit.site if wish.may_spread else fit.in_blocks_of(one.count) for one, fit in fits)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from cod.model import RequestTuple
 from cod.policy.hardware.quantity import span
@@ -38,6 +39,16 @@ def held(holds: Iterable[Hold], names: Mapping[int, str], now: float) -> Iterato
                f"there {in_(own[0].until, now)}, as far as leases tell.")
 
 
+def portless(wish: PendingRequest, fitting: Feasibility) -> str:
+    """Return how many matching nodes an isolated vcluster cannot have for their switch ports; '' where there are
+    none."""
+    matching, left_out = fitting.portless(wish)
+    if not left_out:
+        return ""
+    return (f"{nodes(matching)} match{'es' if matching == 1 else ''}; {left_out} of them "
+            f"{'has' if left_out == 1 else 'have'} no usable switch port, and the vcluster is isolated")
+
+
 def run_out(wish: PendingRequest) -> Refusal:
     """Return the reason of a request whose vcluster's lease has run out: no more nodes, unless the lease is
     extended."""
@@ -57,16 +68,19 @@ def waiting(wish: PendingRequest, coming: int, taking: int) -> Refusal:
 
 def why_not(want: Want, fitting: Feasibility, held: bool = False) -> Refusal:
     """Say why a request can have nothing now, and whether it ever will. `held`: nodes are held back for it."""
-    impossible = _impossible(want, fitting)
+    wish, anywhere = want.wish, replace(want.wish, isolated=False)
+    any_port = replace(want, fits=tuple(fitting.fit(one, anywhere) for one in wish.tuples)) if wish.isolated else want
+    impossible = _impossible(any_port, fitting)
     if impossible:
-        return Refusal(want.wish.id, "impossible", impossible)
+        return Refusal(wish.id, "impossible", impossible)
+    if wish.isolated and _impossible(want, fitting):  # ports become known, or work again: it may wait for that
+        why = f"{nodes(sum(one.count for one in wish.tuples))} wanted, {portless(wish, fitting)}"
+        return Refusal(wish.id, "ports", f"waits: {why}") if wish.may_wait else Refusal(wish.id, "now", why)
     if held:
-        return Refusal(want.wish.id, "busy", f"waits: {_busy(want)}; it has waited long, so what comes free is held "
-                       f"for it")
-    if want.wish.may_wait:
-        return Refusal(want.wish.id, "busy", f"waits: {_busy(want)}; the rest is held, kept for others, or out of "
-                       f"service")
-    return Refusal(want.wish.id, "now", f"{_busy(want)}, and it does not wait")
+        return Refusal(wish.id, "busy", f"waits: {_busy(want)}; it has waited long, so what comes free is held for it")
+    if wish.may_wait:
+        return Refusal(wish.id, "busy", f"waits: {_busy(want)}; the rest is held, kept for others, or out of service")
+    return Refusal(wish.id, "now", f"{_busy(want)}, and it does not wait")
 
 
 def _busy(want: Want) -> str:

@@ -5,26 +5,52 @@ nodes. Which rows are meant is settled when the plan is applied (`flows.schedule
 all of a lot, in the order of their ids.
 
 Words: a *lot* is a number of free nodes that are alike; a *holding* a number of nodes that one vcluster holds and that
-are alike; a *kind* is what makes nodes interchangeable for a request: their type, their block, their subnet.
+are alike; a *kind* is what makes nodes interchangeable for a request: their type, their block, their subnet; for
+isolated vclusters also whether their switch ports can be put into a VLAN.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cod.model import NodeType, RequestTuple
 
 WARM, COLD = 0, 1
+USABLE, UNUSABLE = "usable", "unusable"
 
 
 class NodeKind(NamedTuple):
-    """`block` is 0 for nodes in no block, `subnet` '' where the site has one only: then every node is on it."""
+    """`block` is 0 for nodes in no block, `subnet` '' where the site has one only: then every node is on it.
+
+    port  USABLE: nodes whose switch port COD can put into a VLAN, which isolated vclusters need; UNUSABLE: the others;
+          '': both. Nodes are counted apart by it only while a request for an isolated vcluster waits
+    """
 
     type: int
     block: int
     subnet: str
+    port: str = ""
+
+    @property
+    def any_port(self) -> NodeKind:
+        """Return the kind that these nodes are of, whatever their switch ports are."""
+        return self._replace(port="") if self.port else self
+
+    @property
+    def usable(self) -> NodeKind:
+        """Return the part of the kind that isolated vclusters can have."""
+        return NodeKind(self.type, self.block, self.subnet, USABLE)
+
+    @property
+    def counted(self) -> tuple[NodeKind, ...]:
+        """Return the kinds that nodes of this kind are counted in: those with a usable port in both."""
+        return (self.any_port, self) if self.port == USABLE else (self.any_port,)
+
+    def among(self, kinds: Set[NodeKind]) -> bool:
+        """Return whether nodes of this kind would do where `kinds` would."""
+        return self in kinds or (self.port != "" and self.any_port in kinds)
 
 
 class Cache(NamedTuple):
@@ -150,6 +176,7 @@ class PendingRequest:
     own     nodes that the vcluster holds already, by type: it cannot get those
     reason  what was last said about why it waits
     lease   seconds that its vcluster lasts if it begins now; endless where nobody knows
+    isolated  its vcluster is in a VLAN of its own: its nodes need switch ports that COD can change
     """
 
     id: int
@@ -164,6 +191,7 @@ class PendingRequest:
     own: Mapping[int, int] = field(default_factory=dict)
     reason: str = ""
     lease: float = float("inf")
+    isolated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +269,9 @@ class Refusal:
     """A request that is not satisfied now.
 
     code  'coming' (nodes are on their way), 'taking' (nodes are being reclaimed for it), 'busy' (others hold what it
-          needs), 'limit' (its group may not hold more): it waits. 'impossible' (the site will never have it, or the
-          group's limit is lower), 'now' (it would not wait): it is rejected
+          needs), 'limit' (its group may not hold more), 'ports' (its vcluster is isolated, and too few matching nodes
+          have usable switch ports): it waits. 'impossible' (the site will never have it, or the group's limit is
+          lower), 'now' (it would not wait): it is rejected
     """
 
     request_id: int

@@ -56,7 +56,7 @@ def remedies(snapshot: Snapshot, wish: PendingRequest, room: int) -> tuple[Remed
     if len(wish.tuples) != 1:
         return ()
     fitting, wanted = Feasibility(snapshot), wish.tuples[0].count
-    fit = fitting.fit(wish.tuples[0], wish.subnet)
+    fit = fitting.fit(wish.tuples[0], wish)
     largest = max(fitting.others(wish, fit).values(), default=0)
     total = sum(fitting.other_types(wish, fit).values())
     found = [] if wish.may_spread else [Remedy(min(wanted, largest, room), False)]

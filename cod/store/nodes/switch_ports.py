@@ -10,7 +10,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import and_, case, delete, func, insert, or_, select, update
+from sqlalchemy import and_, case, delete, exists, func, insert, or_, select, update
+from sqlalchemy.sql.elements import ColumnElement
 
 from cod.model import SwitchPort, SwitchPortView
 from cod.store import tables as t
@@ -18,6 +19,12 @@ from cod.store.engine import Tx, new_id
 
 _p = t.switch_ports.c
 _COLUMNS = [_p[field.name] for field in fields(SwitchPort)]
+
+
+def usable(mac: ColumnElement[str]) -> ColumnElement[bool]:
+    """Return the condition that COD can put the switch port of the NIC `mac` into a VLAN: the port is known, its switch
+    is in the site file, and the last change of the port was not given up."""
+    return exists().where(_p.mac == mac, _p.given_up.is_(False), _p.switch.in_(select(t.switches.c.name)))
 
 
 def get(tx: Tx, port_id: int, *, lock: bool = False) -> SwitchPort | None:

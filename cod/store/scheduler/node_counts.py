@@ -5,23 +5,24 @@ nodes are counted without reading one of their wide rows. Nodes with reservation
 and taken off the counts.
 
 In all functions `many` says whether the site has more than one subnet. If not, the subnet of every node is '', whatever
-its row says: they are all on the one. A block of 0 is no block.
+its row says: they are all on the one. A block of 0 is no block. `ports` says whether nodes with and without a usable
+switch port (`store.nodes.switch_ports.usable`) are counted apart; for that their wide rows are read.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, and_, case, exists, func, or_, select
+from sqlalchemy import Select, and_, case, func, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from cod.model import Node
 from cod.states import Disk, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
-from cod.store.nodes import nodes
+from cod.store.nodes import nodes, switch_ports
 
 _n = t.nodes.c
 _READY = (NodeState.INACTIVE, NodeState.OFF)
@@ -33,17 +34,19 @@ _AT_HAND = or_(_n.state == NodeState.INACTIVE, _n.power_driver != "none")
 _FREE = and_(_NOBODYS, _n.released == 0, _n.state.in_(_READY), _AT_HAND)
 _COMING = and_(_NOBODYS, _n.state.in_(_ON_THE_WAY))
 _CLEAN_SOON = and_(_n.released == 0, _n.state == NodeState.TRAMPOLINE, _n.disk != Disk.DIRTY)
-_PORTED = exists().where(t.switch_ports.c.mac == _n.boot_mac, t.switch_ports.c.given_up.is_(False))
+_USABLE = switch_ports.usable(_n.boot_mac)
 _ALIKE = (_n.state, _n.type_id, _n.block_id, _n.subnet, _n.disk, _n.cached_template_id, _n.cached_group_id)
 _KIND = (_n.type_id, _n.block_id, _n.subnet)
 
 
 class NodeKindRow(NamedTuple):
-    """What makes nodes interchangeable for a request; as `policy.scheduler.snapshot.Kind`."""
+    """What makes nodes interchangeable for a request; as `policy.scheduler.snapshot.NodeKind`. `port`: usable or
+    unusable; '': nobody asked."""
 
     type: int
     block: int
     subnet: str
+    port: str = ""
 
 
 class FreeKey(NamedTuple):
@@ -89,8 +92,12 @@ class AssignedBy(NamedTuple):
     by_priority: Mapping[int, float]
 
 
-def _kind(row: Sequence[Any], many: bool) -> NodeKindRow:
-    return NodeKindRow(row[0], row[1] or 0, (row[2] or "") if many else "")
+def _kind(row: Sequence[Any], many: bool, port: str) -> NodeKindRow:
+    return NodeKindRow(row[0], row[1] or 0, (row[2] or "") if many else "", port)
+
+
+def _by_port(ports: bool) -> tuple[ColumnElement[str], ...]:
+    return (case((_USABLE, "usable"), else_="unusable"),) if ports else ()
 
 
 # ---------------------------------------------------------------- nodes that nobody holds
@@ -116,20 +123,21 @@ class Kept(NamedTuple):
     disk: str
     template: int | None
     group: int | None
+    port: str = ""
 
 
-def kept(tx: Tx, idle_since: float) -> list[Kept]:
+def kept(tx: Tx, idle_since: float, ports: bool = False) -> list[Kept]:
     """Return all nodes with reservations, and a type."""
     r = t.reservations.c
     flags = (case((one, 1), else_=0) for one in (_FREE, _COMING, _idle(idle_since), _CLEAN_SOON))
     columns: tuple[Any, ...] = (
-        case((_n.vcluster_id.is_(None), r.request_id), else_=0), _n.vcluster_id, *flags, *_ALIKE)
+        case((_n.vcluster_id.is_(None), r.request_id), else_=0), _n.vcluster_id, *flags, *_ALIKE, *_by_port(ports))
     query = (select(func.count(), *columns).join_from(t.reservations, t.nodes, _n.id == r.node_id)
              .where(_n.type_id.is_not(None)).group_by(*columns))
     return [Kept(*row) for row in tx.execute(query).all()]
 
 
-def free(tx: Tx, kept: Sequence[Kept], many: bool, idle_since: float) -> list[Free]:
+def free(tx: Tx, kept: Sequence[Kept], many: bool, idle_since: float, ports: bool = False) -> list[Free]:
     """Return nodes that nobody holds and that can be had now.
 
     kept        all nodes with reservations
@@ -138,14 +146,15 @@ def free(tx: Tx, kept: Sequence[Kept], many: bool, idle_since: float) -> list[Fr
     idle = _idle(idle_since)
     counts: Counter[FreeKey] = Counter()
     idles: Counter[FreeKey] = Counter()
-    query = select(*_ALIKE, func.count(), func.sum(case((idle, 1), else_=0))).where(_FREE).group_by(*_ALIKE)
+    alike = *_ALIKE, *_by_port(ports)
+    query = select(*alike, func.count(), func.sum(case((idle, 1), else_=0))).where(_FREE).group_by(*alike)
     for row in tx.execute(query).all():
-        key = _free_key(row, many)
+        key = _free_key(row, many, row[7] if ports else "")
         counts[key] += row[-2]
         idles[key] += int(row[-1])
     for one in kept:
         if one.free:
-            key = _free_key(one[7:], many)
+            key = _free_key(one[7:], many, one.port)
             own = key._replace(reserved=one.request_id)
             for part, number in ((counts, one.nodes), (idles, one.nodes * one.idle)):
                 part[key] -= number
@@ -153,10 +162,10 @@ def free(tx: Tx, kept: Sequence[Kept], many: bool, idle_since: float) -> list[Fr
     return [Free(key, count, max(idles[key], 0)) for key, count in counts.items() if count > 0]
 
 
-def _free_key(row: Sequence[Any], many: bool) -> FreeKey:
+def _free_key(row: Sequence[Any], many: bool, port: str) -> FreeKey:
     state, type_id, block_id, subnet, disk, template, group = row[:7]
     cached = disk == Disk.CACHED
-    return FreeKey(state, _kind((type_id, block_id, subnet), many), template if cached else None,
+    return FreeKey(state, _kind((type_id, block_id, subnet), many, port), template if cached else None,
                    group if cached else None, 0)
 
 
@@ -164,19 +173,21 @@ def _idle(since: float) -> ColumnElement[bool]:
     return and_(_n.state == NodeState.INACTIVE, _n.since <= since, _n.power_driver != "none")
 
 
-def coming(tx: Tx, kept: Sequence[Kept], many: bool) -> dict[tuple[NodeKindRow, int, bool], int]:
+def coming(
+    tx: Tx, kept: Sequence[Kept], many: bool, ports: bool = False
+) -> dict[tuple[NodeKindRow, int, bool], int]:
     """Return nodes that nobody holds and that are on their way to the reserve: how many of which kind, for which
     request they are kept (0: none), and whether they come clean, and soon: from sleep or a reset.
     """
     counts: Counter[tuple[NodeKindRow, int, bool]] = Counter()
-    soon = case((_CLEAN_SOON, 1), else_=0)
+    alike = *_KIND, case((_CLEAN_SOON, 1), else_=0), *_by_port(ports)
     for released in (_n.released == 0, _n.released > 0):  # two ranges of the index in place of all that nobody holds
-        query = select(*_KIND, soon, func.count()).where(_COMING, released).group_by(*_KIND, soon)
+        query = select(*alike, func.count()).where(_COMING, released).group_by(*alike)
         for row in tx.execute(query).all():
-            counts[_kind(row, many), 0, bool(row[3])] += row[4]
+            counts[_kind(row, many, row[4] if ports else ""), 0, bool(row[3])] += row[-1]
     for one in kept:
         if one.coming:
-            kind = _kind((one.type, one.block, one.subnet), many)
+            kind = _kind((one.type, one.block, one.subnet), many, one.port)
             counts[kind, 0, bool(one.soon)] -= one.nodes
             counts[kind, one.request_id, bool(one.soon)] += one.nodes
     return {key: count for key, count in counts.items() if count > 0}
@@ -191,31 +202,32 @@ def waking(tx: Tx) -> int:
 # ---------------------------------------------------------------- nodes that vclusters hold
 
 
-def held_rows(by: AssignedBy) -> Select[Any]:
+def held_rows(by: AssignedBy, ports: bool = False) -> Select[Any]:
     """Return what `held` reads."""
     time = case(by.by_priority, value=t.groups.c.priority, else_=by.time) if by.by_priority else by.time
     later = _n.assigned_at > time
+    # In the index's order, so that nothing is sorted, unless ports are asked for.
+    alike = _n.vcluster_id, _n.released, _n.state, *_KIND, *_by_port(ports)
     query = (select(_n.vcluster_id, *_KIND, func.count().label("nodes"),
                     func.sum(case((later, 0), else_=1)).label("mobile"),
-                    func.min(case((later, _n.assigned_at))).label("first_later"))
-             .where(_n.vcluster_id.is_not(None), _n.type_id.is_not(None))
-             .group_by(_n.vcluster_id, _n.released, _n.state, *_KIND))  # the index's order: nothing is sorted
+                    func.min(case((later, _n.assigned_at))).label("first_later"), *_by_port(ports))
+             .where(_n.vcluster_id.is_not(None), _n.type_id.is_not(None)).group_by(*alike))
     if not by.by_priority:
         return query
     return (query.join(t.vclusters, t.vclusters.c.id == _n.vcluster_id)
             .join(t.groups, t.groups.c.id == t.vclusters.c.group_id))
 
 
-def held(tx: Tx, kept: Sequence[Kept], many: bool, by: AssignedBy) -> list[Held]:
+def held(tx: Tx, kept: Sequence[Kept], many: bool, by: AssignedBy, ports: bool = False) -> list[Held]:
     """Return what vclusters hold, by kind."""
     found: dict[tuple[int, NodeKindRow], Held] = {}
-    for row in tx.execute(held_rows(by)).all():
-        key = row[0], _kind(row[1:4], many)
+    for row in tx.execute(held_rows(by, ports)).all():
+        key = row[0], _kind(row[1:4], many, row[7] if ports else "")
         found[key] = _sum(found.get(key), Held(*key, row[4], int(row[5]), row[6]))
     chosen: Counter[tuple[int, NodeKindRow]] = Counter()
     for one in kept:
         if one.vcluster_id is not None:
-            chosen[one.vcluster_id, _kind((one.type, one.block, one.subnet), many)] += one.nodes
+            chosen[one.vcluster_id, _kind((one.type, one.block, one.subnet), many, one.port)] += one.nodes
     for own, there in found.items():
         if chosen[own]:  # a node that was chosen was mobile, and stays so
             found[own] = there._replace(mobile=max(there.mobile - chosen[own], 0))
@@ -236,32 +248,30 @@ def by_type(tx: Tx) -> dict[int, int]:
     return {row[0]: row[1] for row in tx.execute(query.group_by(_n.type_id))}
 
 
-def ported(tx: Tx) -> int:
-    """Return how many nodes of the site have a known switch port, whoever holds them."""
-    return tx.scalar(select(func.count()).select_from(t.nodes).where(_PORTED, _n.state.not_in(_NOT_OURS))) or 0
+def by_subnet(tx: Tx, usable: bool = False) -> dict[str, int]:
+    """Return how many nodes last reported from which subnet; with `usable`, of those with usable switch ports."""
+    query = select(_n.subnet, func.count()).where(_n.subnet.is_not(None), *([_USABLE] if usable else []))
+    return {row[0]: row[1] for row in tx.execute(query.group_by(_n.subnet))}
 
 
-def by_subnet(tx: Tx) -> dict[str, int]:
-    """Return how many nodes last reported from which subnet."""
-    query = select(_n.subnet, func.count()).where(_n.subnet.is_not(None)).group_by(_n.subnet)
-    return {row[0]: row[1] for row in tx.execute(query)}
+def with_usable_ports(tx: Tx, node_ids: Collection[int]) -> set[int]:
+    """Return the ids of those nodes whose switch port COD can put into a VLAN."""
+    return {one for part in slices(list(node_ids)) for one in tx.scalars(
+        select(_n.id).where(_n.id.in_(part), _USABLE))}
 
 
 # ---------------------------------------------------------------- which nodes a count means
 
 
 def pick_free(
-    tx: Tx, key: FreeKey, count: int, many: bool, idle_since: float | None = None, *, ported: bool = False
+    tx: Tx, key: FreeKey, count: int, many: bool, idle_since: float | None = None
 ) -> list[Node]:
     """Return `count` free nodes that are alike as `key` says, those with the lowest ids, locked. `Changed` if there are
     fewer.
 
     idle_since  only those that may be put to sleep (see `free`)
-    ported      only those whose switch port is known, for isolated vclusters
     """
     query = select(_n.id).where(_FREE, _n.state == key.state, _alike(key, many))
-    if ported:
-        query = query.where(_PORTED)
     if idle_since is not None:
         query = query.where(_idle(idle_since))
     ids = list(tx.scalars(query.order_by(_n.id).limit(count)))
@@ -297,7 +307,8 @@ def pick_held(tx: Tx, vcluster_id: int, kind: NodeKindRow, many: bool, assigned_
 def _of_kind(kind: NodeKindRow, many: bool) -> ColumnElement[bool]:
     block = _n.block_id == kind.block if kind.block else _n.block_id.is_(None)
     subnet = _n.subnet == kind.subnet if kind.subnet else _n.subnet.is_(None)
-    return and_(_n.type_id == kind.type, block, *([subnet] if many else []))
+    port = {"": (), "usable": (_USABLE,), "unusable": (~_USABLE,)}[kind.port]
+    return and_(_n.type_id == kind.type, block, *([subnet] if many else []), *port)
 
 
 def _kept_for(request_id: int) -> ColumnElement[bool]:

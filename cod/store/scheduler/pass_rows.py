@@ -64,12 +64,12 @@ class PassRows(NamedTuple):
 
 def read(
     tx: Tx, by: node_counts.AssignedBy, *, many: bool, idle_since: float, month: int, now: float,
-    before: PassRows | None = None,
+    before: PassRows | None = None, ports: bool = False,
 ) -> PassRows:
-    """Return what is there now. `by`, `many`, `idle_since`: see `node_counts`; `month`: its first day; `before`: an
-    earlier scene: what is known to be the same is not read again, nor are requests' tuples."""
-    kept = node_counts.kept(tx, idle_since)
-    digests = _digests(tx, kept, many, by, now, before)
+    """Return what is there now. `by`, `many`, `idle_since`, `ports`: see `node_counts`; `month`: its first day;
+    `before`: an earlier scene: what is known to be the same is not read again, nor are requests' tuples."""
+    kept = node_counts.kept(tx, idle_since, ports)
+    digests = _digests(tx, kept, many, by, now, before, ports)
     live, pending, named = _requests(tx, digests, before)
     owners = {group.id: group for group in groups.every(tx)}
     limited = [group.id for group in owners.values() if group.hours_limit is not None]
@@ -79,9 +79,9 @@ def read(
         groups=owners,
         type_limits=groups.type_limits(tx),
         used=energy.node_seconds(tx, month, limited) if limited else {},
-        free=node_counts.free(tx, kept, many, idle_since),
-        coming=node_counts.coming(tx, kept, many),
-        held=before.held if before and same else node_counts.held(tx, kept, many, by),
+        free=node_counts.free(tx, kept, many, idle_since, ports),
+        coming=node_counts.coming(tx, kept, many, ports),
+        held=before.held if before and same else node_counts.held(tx, kept, many, by, ports),
         site=node_counts.by_type(tx),
         live=live,
         pending=pending,
@@ -94,7 +94,7 @@ def read(
 
 def _digests(
     tx: Tx, kept: Iterable[node_counts.Kept], many: bool, by: node_counts.AssignedBy, now: float,
-    before: PassRows | None,
+    before: PassRows | None, ports: bool,
 ) -> Digests:
     """Return the digests of the rows. They are taken before the rows are read, and only where nothing seems to have
     happened since the last time: in busy times they would be taken in vain. What is new and gone again meanwhile shows
@@ -102,10 +102,10 @@ def _digests(
     undone in between would stay unseen."""
     ids = (select(func.max(table.c.id)).scalar_subquery() for table in (t.node_history, t.node_requests, t.vclusters))
     latest = (now // ANEW, *tx.execute(select(*ids)).one())
-    held = digest(tx, node_counts.held_rows(by)) if before and before.digests.latest == latest else None
+    held = digest(tx, node_counts.held_rows(by, ports)) if before and before.digests.latest == latest else None
     if held is None:
         return Digests(latest)
-    return Digests(latest, (held, many, frozenset(kept)),
+    return Digests(latest, (held, many, ports, frozenset(kept)),
                    (digest(tx, vclusters.live_rows()), digest(tx, requests.pending_rows())))
 
 
@@ -120,6 +120,14 @@ def _requests(
     known = {one.id: one.tuples for one in before.pending} if before else {}
     pending = [one for one in requests.pending(tx, known) if one.vcluster_id in there]
     return live, pending, {one.template_id for request in pending for one in request.tuples}
+
+
+def isolated_waits(tx: Tx) -> bool:
+    """Return whether a request for an isolated vcluster is pending."""
+    r, v = t.node_requests.c, t.vclusters.c
+    query = select(r.id).join_from(t.vclusters, t.node_requests, r.vcluster_id == v.id)
+    return tx.scalar(query.where(v.live_name.is_not(None), v.isolated, r.state == RequestState.PENDING).limit(1)
+                     ) is not None
 
 
 def pulse(tx: Tx) -> tuple[object, ...]:

@@ -65,6 +65,7 @@ class Live(NamedTuple):
     drain_until: float | None
     warned: float | None
     lease_time: float
+    isolated: bool
 
 
 def live_rows() -> Select[Any]:

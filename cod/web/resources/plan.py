@@ -110,7 +110,8 @@ class RemedyReply(Reply):
 class ExplainReply(Reply):
     """Why a request waits, or what became of it; the lists are empty for one that does not wait.
 
-    code: what the next pass makes of it: granted, coming, taking, busy, impossible or now; else its state.
+    code: what the next pass makes of it: granted, coming, taking, busy, limit, ports, impossible or now; else its
+    state.
     """
 
     request: int
@@ -125,6 +126,8 @@ class ExplainReply(Reply):
     coming: int
     own: int = Field(description="that its vcluster has already")
     aside: int = Field(description="in quarantine, or off where nothing can switch them on")
+    portless: int = Field(description="further nodes that match, but whose switch port is not known or cannot be "
+                          "changed: the vcluster is isolated")
     position: int = Field(description="place among those that wait for the same types, the first is 1; 0: it does "
                           "not wait")
     ahead: list[AheadReply]
@@ -143,7 +146,7 @@ class ExplainReply(Reply):
             request=request.id, vcluster=view.vcluster, state=RequestState(request.state), code=why.code,
             sentence=why.sentence, reason=why.reason,
             wanted=why.wanted, fitting=why.fitting, free=why.free, coming=why.coming, own=why.own,
-            aside=why.aside, position=why.position,
+            aside=why.aside, portless=why.portless, position=why.position,
             ahead=[AheadReply(request=one.request_id if one.vcluster_id in names else None,
                               vcluster=names.get(one.vcluster_id, OTHERS), priority=one.priority, wanted=one.wanted)
                    for one in why.ahead],
@@ -165,6 +168,7 @@ class MatchAsk(Body):
     spread: bool = Field(default=False, description="the nodes may be of several types and blocks")
     name: str = Field(default="", max_length=63, description="empty: not chosen yet")
     lease: Seconds | None = Field(default=None, description="seconds; null: the group's default")
+    isolated: bool = Field(default=False, description="the new vcluster is in a VLAN of its own")
 
 
 class MatchReply(Reply):
@@ -172,6 +176,7 @@ class MatchReply(Reply):
 
     granted      it would be granted in the next pass; else `code` and `sentence` say why not, as for one that waits
     matching     nodes of the site that would do; `free` of them now, `coming` soon
+    portless     how many of these an isolated vcluster cannot have: their switch port is not known or not changeable
     room         nodes that its vcluster can have addresses for
     expected_at  when leases, reclaims and immunity will have freed enough; null: they do not tell, or never
     remedies     changes by which one that can never be met could be, the largest first
@@ -183,6 +188,7 @@ class MatchReply(Reply):
     sentence: str
     wanted: int
     matching: int
+    portless: int
     free: int
     coming: int
     room: int
@@ -198,7 +204,8 @@ class MatchReply(Reply):
         why = found.why
         return cls(granted=why.code == "granted", code=why.code, sentence=why.sentence, wanted=why.wanted,
                    matching=sum(fit.site for fit in why.types if not fit.lacks), free=why.free, coming=why.coming,
-                   room=found.room, expected_at=found.expected_at, types=[_fit(one) for one in why.types],
+                   portless=why.portless, room=found.room, expected_at=found.expected_at,
+                   types=[_fit(one) for one in why.types],
                    chances=[ChanceReply.model_validate(one) for one in why.chances],
                    remedies=[RemedyReply.model_validate(one) for one in found.remedies], faults=dict(found.faults))
 
@@ -222,7 +229,7 @@ def _explained(tx: Tx, *, request_id: int, site: Site, groups: frozenset[int] | 
 def _matched(
     tx: Tx, *, asked: explain.HypotheticalRequest, site: Site, groups: frozenset[int] | None, now: float
 ) -> explain.Match:
-    seen = plan.look(tx, site, now)
+    seen = plan.look(tx, site, now, isolated=asked.isolated or bool(asked.vcluster))
     return explain.match_(tx, asked=asked, scene=seen.scene, snapshot=seen.site, site=site, groups=groups, now=now)
 
 

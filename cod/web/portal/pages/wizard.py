@@ -164,7 +164,8 @@ def _asked(fields: Fields) -> dict[str, Any]:
 def _supposed(fields: Fields, prefix: str = "", count: str = "size") -> dict[str, Any]:
     """Return the body of the question what would come of it."""
     texts = {"count": fields.one(prefix + count) or "1", "template": fields.one(prefix + "template"),
-             "group": fields.one("group"), "vcluster": fields.one("vcluster"), "spread": fields.one("spread")}
+             "group": fields.one("group"), "vcluster": fields.one("vcluster"), "spread": fields.one("spread"),
+             "isolated": fields.one("isolated")}
     texts |= {name: fields.one(name).strip() for name in ("name", "lease")}
     plain = Fields({name: [text] for name, text in texts.items() if text})
     return forms.body_of(MatchAsk, plain, {"lease": forms.seconds}) | {
