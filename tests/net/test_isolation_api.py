@@ -74,3 +74,12 @@ def test_the_portal_asks_for_one_and_shows_it(there: Served) -> None:
     assert wrong.status == 422
     assert "ask for /27, which has 28" in wrong.words
     assert "isolated, VLAN" not in browse(there).get("/vclusters/batch").words
+
+
+def test_a_forecast_of_an_isolated_cluster_counts_nodes_without_usable_ports(there: Served) -> None:
+    body = {"count": 2, "template": "debian"}
+    open_, isolated = (there.local.post("/match", body | {"isolated": each}) for each in (False, True))
+    assert (open_["granted"], open_["portless"]) == (True, 0)
+    assert (isolated["granted"], isolated["code"], isolated["portless"]) == (False, "ports", 28)
+    said = ran(there, "request", "match", "--count", "2", "--template", "debian", "--isolated", code=1)
+    assert "COD cannot change their switch ports" in said

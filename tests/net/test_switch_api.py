@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cod.core import switch_ports
-from cod.model import Site, Switch
+from cod.model import Effect, Site, Switch
 from cod.pool import Pool
 from cod.store.nodes import nodes
 from cod.store.nodes import switch_ports as store
@@ -75,7 +75,7 @@ def test_what_was_given_up_is_told_and_tried_again(here: Served) -> None:
     here.effects.clear()
     (port,) = as_json(here, "port", "retry", "n1")
     assert (port["state"], port["reason"]) == ("pending", "")
-    assert here.effects == [switch_ports.WAKE]
+    assert here.effects == [switch_ports.WAKE, Effect("wake", "manager")]
 
 
 def test_a_switch_is_shown_and_a_session_with_it_is_wanted(here: Served) -> None:

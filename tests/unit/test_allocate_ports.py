@@ -111,7 +111,7 @@ def test_it_holds_back_nodes_with_usable_ports_only() -> None:
 
 
 def split(rows: Iterable[Any], usable: Iterable[int]) -> list[Any]:
-    """The same rows, so many nodes of each with usable ports and the rest without."""
+    """Part rows: so many nodes of each have usable ports, and the rest have none."""
     found = []
     for row, part in zip(rows, usable, strict=True):
         counts = {USABLE: min(part, row.count), UNUSABLE: max(row.count - part, 0)}

@@ -133,13 +133,17 @@ class Feasibility:
             self._fits[key] = self._fit(*key)
         return self._fits[key]
 
-    def portless(self, wish: PendingRequest) -> tuple[int, int]:
-        """Return how many nodes of the site match a request, whatever their switch ports; and how many of these its
-        vcluster cannot have because it is isolated."""
+    def portless(self, wish: PendingRequest) -> tuple[int, int, int]:
+        """Return how many nodes of the site match a request, whatever their switch ports; how many of these its
+        vcluster cannot have because it is isolated; and how many have usable ports. Nobody knows that of those that are
+        set aside. Zeros for a vcluster that is not isolated."""
+        if not wish.isolated:
+            return 0, 0, 0
         fits = {self.fit(one, replace(wish, isolated=False)) for one in wish.tuples}
         kinds = {kind for fit in fits for kind in fit.kinds}
         matching = sum({type_id: count for fit in fits for type_id, count in fit.site_of.items()}.values())
-        return matching, sum(self.sizes[kind] - self.sizes[kind.usable] for kind in kinds) if wish.isolated else 0
+        usable = sum(self.sizes[kind.usable] for kind in kinds)
+        return matching, sum(self.sizes[kind] for kind in kinds) - usable, usable
 
     def lacks(self, one: RequestTuple) -> Mapping[int, Lacking]:
         """Return by type of the site what it lacks for a tuple: nothing where it is eligible."""

@@ -42,7 +42,7 @@ def held(holds: Iterable[Hold], names: Mapping[int, str], now: float) -> Iterato
 def portless(wish: PendingRequest, fitting: Feasibility) -> str:
     """Return how many matching nodes an isolated vcluster cannot have for their switch ports; '' where there are
     none."""
-    matching, left_out = fitting.portless(wish)
+    matching, left_out, _ = fitting.portless(wish)
     if not left_out:
         return ""
     return (f"{nodes(matching)} match{'es' if matching == 1 else ''}; {left_out} of them "
@@ -73,8 +73,10 @@ def why_not(want: Want, fitting: Feasibility, held: bool = False) -> Refusal:
     impossible = _impossible(any_port, fitting)
     if impossible:
         return Refusal(wish.id, "impossible", impossible)
-    if wish.isolated and _impossible(want, fitting):  # ports become known, or work again: it may wait for that
-        why = f"{nodes(sum(one.count for one in wish.tuples))} wanted, {portless(wish, fitting)}"
+    wanted, (_, left_out, usable) = sum(one.count for one in wish.tuples), fitting.portless(wish)
+    if left_out and (usable < wanted or _impossible(want, fitting)):
+        # Ports become known, or work again: the request may wait for that.
+        why = f"{nodes(wanted)} wanted, {portless(wish, fitting)}"
         return Refusal(wish.id, "ports", f"waits: {why}") if wish.may_wait else Refusal(wish.id, "now", why)
     if held:
         return Refusal(wish.id, "busy", f"waits: {_busy(want)}; it has waited long, so what comes free is held for it")
