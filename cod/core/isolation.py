@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cod.core import switch_ports
-from cod.model import DhcpQuery, Isolation, Node, Refused, Site, Subnet, ipv4
+from cod.model import DhcpClient, DhcpQuery, Isolation, Node, Refused, Site, Subnet, ipv4
 from cod.policy.nodes import isolation
 from cod.states import OWN_SYSTEM
 from cod.store.engine import Tx
-from cod.store.nodes import conflicts
+from cod.store.nodes import conflicts, nodes
 from cod.store.nodes import switch_ports as ports
 from cod.store.scheduler import networks, node_counts
 
-MOMENT = isolation.MOMENT
 AGAIN = 600.0  # seconds between two records that a node's port is not known
 NOWHERE = "0.0.0.0"
 
@@ -79,11 +78,25 @@ def enter(tx: Tx, node: Node, vlan: int, now: float) -> float:
     try:
         switch_ports.want(tx, node, vlan, now)
     except Refused as refused:
-        if not conflicts.seen_since(tx, "switch", now - AGAIN, mac=node.boot_mac):
-            conflicts.add(tx, "switch", refused.sentence, now, subnet=node.subnet, mac=node.boot_mac)
+        conflicts.add_once(tx, "switch", refused.sentence, now, within=AGAIN, subnet=node.subnet, mac=node.boot_mac)
         return float("inf")
     port = ports.of_mac(tx, node.boot_mac)
     return float("inf") if port is None else now - port.wished_at
+
+
+def is_on_its_way(tx: Tx, query: DhcpQuery, client: DhcpClient, vlan: int, now: float) -> bool:
+    """Return whether a node of an isolated vcluster asks where it was primed, and will ask in its own network if it
+    gets no answer. Its port is wanted there from now on: its agent, which would lose its connection, is gone.
+
+    One whose port takes longer is answered: its boot script then makes it wait, where silence would send firmware on to
+    its disk, whose system is not to run outside of its network.
+    """
+    if client.state not in OWN_SYSTEM or query.stage == "trampoline":
+        return False
+    node = nodes.get(tx, client.id)
+    assert node is not None
+    waited = enter(tx, node, vlan, now)
+    return query.stage == "os" or waited < isolation.MOMENT
 
 
 def leave(tx: Tx, node: Node, now: float) -> bool:

@@ -117,5 +117,4 @@ def _unknown(node: Node) -> str:
 def _doubt(tx: Tx, node: Node, mac: str, there: SwitchPort, now: float) -> None:
     about = (f"{node.name} says that its NIC is on port {there.port} of switch {there.switch}, where {there.mac} is by "
              + ("a manual entry" if there.source == "manual" else "an isolated vcluster's wish"))
-    if not conflicts.seen_since(tx, "switch", now - AGAIN, mac=mac, about=about):
-        conflicts.add(tx, "switch", about, now, subnet=node.subnet, mac=mac)
+    conflicts.add_once(tx, "switch", about, now, within=AGAIN, same=("mac", "about"), subnet=node.subnet, mac=mac)

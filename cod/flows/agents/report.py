@@ -32,8 +32,7 @@ def report(tx: Tx, peer: Peer, document: str, site: Site, now: float) -> Result[
     connected = sessions.connected(tx, [other.id for other in (*owners.values(), *twins)])
     joining = identity.join(node, peer.mac, hardware, owners, twins, connected)
     if joining.refused:
-        if not conflicts.seen_since(tx, "identity", now - AGAIN, mac=peer.mac):
-            conflicts.add(tx, "identity", joining.refused, now, mac=peer.mac)
+        conflicts.add_once(tx, "identity", joining.refused, now, within=AGAIN, mac=peer.mac)
         return Result(joining.refused)
     owner = (nodes.get(tx, joining.heir) if joining.heir is not None else None) or node
     shadows = [shadow for shadow in (nodes.get(tx, node_id) for node_id in joining.absorb) if shadow is not None]
@@ -84,9 +83,9 @@ def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, 
     was = equal.canonical(keep.marked(before.attributes, marks), site.types)
     changes = equal.differences(was, kind.attributes)
     about = f"{after.name}: {equal.sentence(changes)}"
-    if not changes or conflicts.seen_since(tx, "hardware", now - AGAIN, mac=after.boot_mac, about=about):
+    if not changes or not conflicts.add_once(tx, "hardware", about, now, within=AGAIN, same=("mac", "about"),
+                                             subnet=after.subnet, mac=after.boot_mac):
         return
-    conflicts.add(tx, "hardware", about, now, subnet=after.subnet, mac=after.boot_mac)
     holder = vclusters.get(tx, after.vcluster_id) if after.vcluster_id is not None else None
     wanted = holding.assignment(tx, after)
     told = notice_texts.hardware_changed(

@@ -100,7 +100,7 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
     client = _with_sent_to_disk(batch, query, batch.clients.get(query.mac))
     if net.isolated:
         return _answer_isolated(batch, query, net, client)
-    if client is not None and _is_on_its_way(batch, query, client):
+    if client and client.vlan is not None and isolation.is_on_its_way(batch.tx, query, client, client.vlan, batch.now):
         return None
     held = batch.bindings.get(query.mac, "boot", net.subnet.name)
     verdict = boot.decide(query, client, held.xid if held else None, batch.site.policy, batch.now)
@@ -151,21 +151,6 @@ def _answer_isolated(
         return None  # its port is on its way back, where it is answered
     answer = _ANSWERS[query.kind](batch, query, net, client, row)
     return answer and replace(answer, network=net.subnet)
-
-
-def _is_on_its_way(batch: _Batch, query: DhcpQuery, client: DhcpClient) -> bool:
-    """Return whether a node of an isolated vcluster asks where it was primed, and will ask in its own network if it
-    gets no answer. Its port is wanted there from now on: its agent, which would lose its connection, is gone.
-
-    One whose port takes longer is answered: its boot script then makes it wait, where silence would send firmware on to
-    its disk, whose system is not to run outside of its network.
-    """
-    if client.vlan is None or client.state not in OWN_SYSTEM or query.stage == "trampoline":
-        return False
-    node = nodes.get(batch.tx, client.id)
-    assert node is not None
-    waited = isolation.enter(batch.tx, node, client.vlan, batch.now)
-    return query.stage == "os" or waited < isolation.MOMENT
 
 
 # ---------------------------------------------------------------- the five messages
@@ -219,9 +204,8 @@ def _decline(
     if row is None or query.requested != dotted(row.address):
         return
     about = f"{client.name} found that another machine uses {query.requested}"
-    if not conflicts.seen_since(batch.tx, "declined", batch.now - AGAIN, mac=query.mac):
-        conflicts.add(batch.tx, "declined", about, batch.now, subnet=net.subnet.name, address=row.address,
-                      mac=query.mac)
+    conflicts.add_once(batch.tx, "declined", about, batch.now, within=AGAIN, subnet=net.subnet.name,
+                       address=row.address, mac=query.mac)
     until = batch.now + (DOUBTED_FOR if client.state == NodeState.NEW else DECLINED_FOR)
     batch.bindings.put(Binding(row.address, None, row.kind, None, row.subnet, hostname=None, state="declined",
                                expires_at=until))
@@ -287,10 +271,10 @@ def _nak(batch: _Batch, query: DhcpQuery, net: Net, row: Binding | None) -> Dhcp
 
 def _record_exhausted(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient | None) -> None:
     name, pool = net.subnet.name, _boot_range(batch, net, client)
-    if not conflicts.seen_since(batch.tx, "exhausted", batch.now - AGAIN, subnet=name):
-        part = "" if pool == net.pool else f" for machines that are not approved, {len(pool)} of its"
-        about = f"the boot pool of subnet {name}{part} ({len(net.pool)} addresses) is empty"
-        conflicts.add(batch.tx, "exhausted", about, batch.now, subnet=name, mac=query.mac)
+    part = "" if pool == net.pool else f" for machines that are not approved, {len(pool)} of its"
+    about = f"the boot pool of subnet {name}{part} ({len(net.pool)} addresses) is empty"
+    conflicts.add_once(batch.tx, "exhausted", about, batch.now, within=AGAIN, same=("subnet",), subnet=name,
+                       mac=query.mac)
 
 
 def _record_unfit(batch: _Batch, query: DhcpQuery, net: Net, why: str) -> None:
@@ -298,12 +282,11 @@ def _record_unfit(batch: _Batch, query: DhcpQuery, net: Net, why: str) -> None:
 
     Made-up machines cannot fill the database: there is a limit for all together.
     """
-    about, since = f"{query.mac} asked to network-boot: {why}", batch.now - UNFIT_EVERY
-    if conflicts.seen_since(batch.tx, "architecture", since, mac=query.mac, about=about):
-        return
-    recorded = conflicts.count_since(batch.tx, "architecture", since)
+    about = f"{query.mac} asked to network-boot: {why}"
+    recorded = conflicts.count_since(batch.tx, "architecture", batch.now - UNFIT_EVERY)
     if recorded < UNFIT_AT_MOST:
-        conflicts.add(batch.tx, "architecture", about, batch.now, subnet=net.subnet.name, mac=query.mac)
+        conflicts.add_once(batch.tx, "architecture", about, batch.now, within=UNFIT_EVERY, same=("mac", "about"),
+                           subnet=net.subnet.name, mac=query.mac)
     if not recorded:
         notices.add(batch.tx, **notice_texts.cannot_boot(about), group_id=None, now=batch.now)
 
@@ -329,7 +312,7 @@ def _make_room_for(batch: _Batch, query: DhcpQuery, net: Net) -> bool:
     policy, name = batch.site.policy, net.subnet.name
     if not batch.newcomers.admits(query, name, policy, batch.now):
         _record_limited(
-            batch, net, f"more than {policy.new_rate:g} a second asked to network-boot for longer than usual "
+            batch, name, f"more than {policy.new_rate:g} a second asked to network-boot for longer than usual "
             f"(policy.new_rate, new_burst). If nobody switched that many on, a machine there invents MAC addresses. "
             f"True ones are registered when they ask again")
         return False
@@ -346,18 +329,16 @@ def _make_room_for(batch: _Batch, query: DhcpQuery, net: Net) -> bool:
             nodes.forget(batch.tx, [node_id])
             return True
     _record_limited(
-        batch, net, f"{policy.new_machines} machines are not approved yet, which is the limit (policy.new_machines). "
+        batch, name, f"{policy.new_machines} machines are not approved yet, which is the limit (policy.new_machines). "
         f"Approve or retire those that wait, or raise the limit")
     batch.newcomers.refuse(query.mac, batch.now)
     return False
 
 
-def _record_limited(batch: _Batch, net: Net, why: str) -> None:
+def _record_limited(batch: _Batch, name: str, why: str) -> None:
     """Tell the administrators once that new machines are refused."""
-    name = net.subnet.name
-    if not conflicts.seen_since(batch.tx, "limited", batch.now - LIMITED_AGAIN, subnet=name):
-        about = f"new machines on subnet {name} are refused: {why}"
-        conflicts.add(batch.tx, "limited", about, batch.now, subnet=name)
+    about = f"new machines on subnet {name} are refused: {why}"
+    if conflicts.add_once(batch.tx, "limited", about, batch.now, within=LIMITED_AGAIN, same=("subnet",), subnet=name):
         notices.add(batch.tx, **notice_texts.new_machines_refused(name, about), group_id=None, now=batch.now)
 
 
@@ -372,25 +353,22 @@ def _enrol(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpClient:
     unreported = known is not None and known.reported_at is None and known.state == NodeState.NEW
     if known is not None and unreported and nodes.count_macs(batch.tx, known.id) < MOST_NICS:
         nodes.add_mac(batch.tx, known.id, query.mac)
-        return _client(batch, query.mac, known)
+        return _client(batch, query.mac)
     if known is not None:
         about = f"{query.mac} says it has the UUID of {known.name}, {uuid}, which has other network cards"
-        if not conflicts.seen_since(batch.tx, "identity", batch.now - AGAIN, subnet=net.subnet.name):
-            conflicts.add(batch.tx, "identity", about, batch.now, subnet=net.subnet.name, mac=query.mac)
+        conflicts.add_once(batch.tx, "identity", about, batch.now, within=AGAIN, same=("subnet",),
+                           subnet=net.subnet.name, mac=query.mac)
         uuid = None
     name = f"node-{query.mac.replace(':', '')}"
     driver, address, account = power.rule_for(batch.site.power, name, query.mac)
-    node = nodes.add(
-        batch.tx, name=name, boot_mac=query.mac, now=batch.now, cause=f"asked to network-boot ({query.stage})",
-        actor="dhcp", uuid=uuid, power_driver=driver, power_address=address, power_account=account)
-    return _client(batch, query.mac, node)
+    nodes.add(batch.tx, name=name, boot_mac=query.mac, now=batch.now, cause=f"asked to network-boot ({query.stage})",
+              actor="dhcp", uuid=uuid, power_driver=driver, power_address=address, power_account=account)
+    return _client(batch, query.mac)
 
 
-def _client(batch: _Batch, mac: str, node: Node) -> DhcpClient:
-    client = DhcpClient(node.id, node.name, node.state, node.boot_mac, node.boot_served_at, node.template_id,
-                        None, since=node.since, attempts=node.attempts, disk=node.disk)
-    batch.clients[mac] = client
-    return client
+def _client(batch: _Batch, mac: str) -> DhcpClient:
+    batch.clients |= dhcp_batch.clients(batch.tx, [mac])
+    return batch.clients[mac]
 
 
 def _apply_event(batch: _Batch, client: DhcpClient, event: NodeEvent, why: str) -> DhcpClient:

@@ -134,8 +134,7 @@ def _note(tx: Tx, switch: Switch, port: SwitchPort, vlan: int, outcome: PortOutc
     if strayed:
         about = (f"port {port.port} of switch {switch.name} was in VLAN {outcome.found} where COD had put it in VLAN "
                  f"{vlan}; " + ("it was put back" if not outcome.error else outcome.error))
-        if not conflicts.seen_since(tx, "switch", now - switch_ports.AGAIN, mac=port.mac, about=about):
-            conflicts.add(tx, "switch", about, now, mac=port.mac)
+        conflicts.add_once(tx, "switch", about, now, within=switch_ports.AGAIN, same=("about",), mac=port.mac)
     seen = {"applied_vlan": outcome.vlan, "verified_at": now} if outcome.vlan is not None else {}
     if not outcome.error:
         corrected = {"corrected_at": now} if strayed else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import func, insert, select
@@ -24,13 +24,19 @@ def add(
     tx.execute(insert(t.conflicts).values(at=now, kind=kind, about=about, subnet=subnet, address=address, mac=mac))
 
 
-def seen_since(
-    tx: Tx, kind: str, since: float, *, subnet: str | None = None, mac: str | None = None, about: str | None = None
+def add_once(
+    tx: Tx, kind: str, about: str, now: float, *, within: float, same: Collection[str] = ("mac",),
+    subnet: str | None = None, address: int | None = None, mac: str | None = None,
 ) -> bool:
-    """Return whether such a conflict was recorded after `since`. Keeps a storm of the same trouble to one row."""
-    query = select(_c.id).where(_c.kind == kind, _c.at > since).limit(1)
-    wanted = {_c.subnet: subnet, _c.mac: mac, _c.about: about}
-    return tx.scalar(query.where(*(column == value for column, value in wanted.items() if value))) is not None
+    """Record a conflict as `add`, unless one of that kind was recorded in the last `within` seconds with the same
+    values of the columns `same` ('subnet', 'mac', 'about'): a storm of one trouble is one row. Return whether it was
+    recorded."""
+    values = {"subnet": subnet, "mac": mac, "about": about}
+    seen = select(_c.id).where(_c.kind == kind, _c.at > now - within, *(_c[name] == values[name] for name in same))
+    if tx.scalar(seen.limit(1)) is not None:
+        return False
+    add(tx, kind, about, now, subnet=subnet, address=address, mac=mac)
+    return True
 
 
 def count_since(tx: Tx, kind: str, since: float) -> int:
