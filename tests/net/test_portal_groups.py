@@ -9,7 +9,7 @@ import pytest
 
 from cod.model import Role
 from cod.store.people import groups, people
-from cod.web.portal.pages.groups import amount
+from cod.web.portal.forms import amount
 from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 from tests.net.portalclient import signed_in
@@ -140,6 +140,10 @@ def test_limits_are_the_administrators(there: Served) -> None:
     assert "Saved." in wrong.send(f"{PHYSICS}/limits", priority="7", max_lease="", image_quota="1 GiB").words
     now = group(there)
     assert (now.priority, now.max_lease, now.image_quota) == (7, None, 2**30)
+    page.browser.get(PHYSICS).send(f"{PHYSICS}/limits", image_quota="777 GB")
+    page.browser.get(PHYSICS).send(f"{PHYSICS}/limits", priority="8")
+    assert (group(there).priority, group(there).image_quota) == (8, 777 * 10**9), "what is not typed anew stays"
+    page.browser.get(PHYSICS).send(f"{PHYSICS}/limits", image_quota="1 GiB")
     owner = browse(there)
     assert "512.0 MiB of 1.0 GiB" in owner.get(PHYSICS).words
     token = [pair for pair in owner.get("/groups").fields("/sign-out") if pair[0] == "csrf"]

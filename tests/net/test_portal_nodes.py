@@ -274,6 +274,10 @@ def test_a_node_is_tested_and_its_results_are_shown_over_time(site_of: Served) -
     place = f"/nodes/{name}/burnin"
     form = browser.get(place)
     assert form.send(place, minutes="many").status == 422
+    none = browser.post(place, [each for each in form.filled(place, erase="yes") if each[0] != "tests"])
+    assert none.status == 422, "nothing is tested that was not ticked"
+    assert none.tree.xpath("//input[@name='erase']/@checked")
+    assert not none.tree.xpath("//input[@name='tests']/@checked")
     page = browser.post(place, [each for each in form.filled(place, minutes="5", erase="yes") if each[1] != "network"])
     assert "On demand" in page.words
     found = site_of.tx(burnin_rows.open_of, node(site_of, name).id)

@@ -56,6 +56,9 @@ def test_an_owner_makes_attaches_and_deletes_a_volume(there: Served) -> None:
     page = page.send(f"{DATA}/detach")
     assert f"physics/data is being withdrawn from {vcluster}." in page.words
     settle(there)
+    browser.get(DATA).send(f"{DATA}/resize")  # as the field shows it
+    assert there.tx(volumes.named, "physics/data").size == 200 * 10**9
+    settle(there)
     page = browser.get(DATA).send(f"{DATA}/snapshots", snapshot="monday")
     settle(there)
     page = browser.get(DATA)

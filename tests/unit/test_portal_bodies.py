@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cod.web.errors import HttpProblem
-from cod.web.portal.forms import Fields
+from cod.web.portal.forms import Fields, amount
 from cod.web.portal.page import Action
-from cod.web.portal.pages.groups import amount
 from cod.web.portal.registry import ACTIONS
 from cod.web.portal.templateform import fields_of
 

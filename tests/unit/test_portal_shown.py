@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cod.web.portal import attributes, formatting
+from cod.web.portal import attributes, formatting, forms
 from cod.web.portal.pages import timeline
 
 
@@ -31,13 +31,26 @@ def test_a_time_as_such_says_that_it_is_utc() -> None:
 @pytest.mark.parametrize(("name", "value", "text"), [
     ("default_lease", 259200.0, "3 d"), ("image_quota", 200 * 2**30, "200.0 GiB"), ("expires_at", 1e9,
      "2001-09-09 01:46:40 UTC"), ("size", 4, "4"), ("admin", True, "true"), ("name", "ann", "ann"), ("group", None, ""),
-    ("events", ["notices"], '["notices"]'), ("lifetime", None, "")])
+    ("events", ["notices"], '["notices"]'), ("lifetime", None, ""),
+    ("delete_after", 2592000.0, "30 d")])
 def test_what_the_audit_says(name: str, value: object, text: str) -> None:
     assert formatting.said(name, value) == text
 
 
+@given(st.integers(0, 2**53) | st.builds(lambda number, unit: number * unit // 10, st.integers(0, 9000),
+                                         st.sampled_from(sorted(formatting.UNITS.values()))))
+def test_a_field_sent_as_it_was_shown_changes_no_size(count: int) -> None:
+    assert forms.amount(formatting.exact_size(count)) == count
+
+
+@pytest.mark.parametrize(("count", "text"), [
+    (200 * 10**9, "200 GB"), (3 * 2**39, "1.5 TiB"), (2 * 10**12, "2 TB"), (2**30 + 1, "1073741825 B"), (0, "0 B")])
+def test_a_size_in_a_field_is_short_where_it_can_be(count: int, text: str) -> None:
+    assert formatting.exact_size(count) == text
+
+
 def test_the_size_of_an_image_is_in_bytes_and_of_a_vcluster_in_nodes() -> None:
-    assert formatting.said("size", 4 * 2**30, of_image=True) == "4.0 GiB"
+    assert formatting.said("size", 4 * 2**30, in_bytes=True) == "4.0 GiB"
     assert formatting.said("size", 40) == "40"
 
 

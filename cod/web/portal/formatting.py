@@ -73,6 +73,17 @@ def size(count: float | None) -> str:
     return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
 
 
+UNITS = {"TiB": 2**40, "TB": 10**12, "GiB": 2**30, "GB": 10**9, "MiB": 2**20, "MB": 10**6, "KiB": 2**10, "kB": 10**3}
+
+
+def exact_size(count: int) -> str:
+    """Return bytes for a field, where `forms.amount` reads the very number again: '200 GB', '1.5 TiB'."""
+    for unit, bytes_ in UNITS.items():
+        if count >= bytes_ and 100 * count % bytes_ == 0:
+            return f"{count / bytes_:.2f}".rstrip("0").rstrip(".") + f" {unit}"
+    return f"{count} B"
+
+
 def percent(done: float, total: float) -> int:
     """Whole per cent, 0 to 100."""
     return max(0, min(100, int(100 * done / total))) if total else 0
@@ -129,12 +140,12 @@ def remedy(change: Any, wanted: int) -> str:
     return f"Take {count(change.count, 'node')} {kinds}".strip()
 
 
-_LENGTHS = {"default_lease", "max_lease", "lease_time", "lease", "lifetime"}  # seconds
+_LENGTHS = {"default_lease", "delete_after", "max_lease", "lease_time", "lease", "lifetime"}  # seconds
 _TIMES = {"deadline", "since", "until", "last_seen", "at"}  # seconds since the epoch
-_SIZES = {"image_quota", "size", "stored", "used"}  # bytes, of images
+_SIZES = {"image_quota", "size", "stored", "used"}  # bytes, of images and volumes
 
 
-def said(name: str, value: Any, *, of_image: bool = False) -> str:
+def said(name: str, value: Any, *, in_bytes: bool = False) -> str:
     """Return a value of the audit, by what it is called: times as times, lengths of time and bytes in people's
     units."""
     if value is None or isinstance(value, str):
@@ -144,12 +155,12 @@ def said(name: str, value: Any, *, of_image: bool = False) -> str:
             return clock(value).striptags()
         if name in _LENGTHS:
             return duration(value)
-        if name in ("image_quota", "volume_quota") or (of_image and name in _SIZES):
+        if name in ("image_quota", "volume_quota") or (in_bytes and name in _SIZES):
             return size(value)
     if isinstance(value, dict):
-        return ", ".join(f"{each} {said(each, one, of_image=of_image)}" for each, one in value.items())
+        return ", ".join(f"{each} {said(each, one, in_bytes=in_bytes)}" for each, one in value.items())
     if isinstance(value, list) and any(isinstance(one, dict) for one in value):
-        return "; ".join(said(name, one, of_image=of_image) for one in value)
+        return "; ".join(said(name, one, in_bytes=in_bytes) for one in value)
     return json.dumps(value, ensure_ascii=False)
 
 

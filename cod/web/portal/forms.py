@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from cod.web.calls import checked
 from cod.web.errors import HttpProblem
+from cod.web.portal.formatting import UNITS
 
 OWN = ("csrf", "once")  # fields of the portal's own in each form
 MOST_FIELDS = 2000
@@ -113,6 +114,19 @@ def seconds(text: str) -> float:
     if not parts or not whole or any(unit not in _LENGTHS for _, unit in parts):
         raise ValueError("should be a length of time such as 45min, 12h or 3 days")
     return sum(float(number) * _LENGTHS[unit] for number, unit in parts)
+
+
+_BYTES = {unit.lower(): bytes_ for unit, bytes_ in UNITS.items()}
+
+
+def amount(text: str) -> int:
+    """Return bytes, as people write them: '500 GB', '1.5TiB'. Raise ValueError."""
+    number = text.strip().lower().rstrip("bikmgt ")
+    unit = text.strip().lower()[len(number):].strip()
+    try:
+        return round(float(number) * (_BYTES[unit] if unit not in ("", "b") else 1))
+    except (KeyError, ValueError, OverflowError):
+        raise ValueError("should be an amount such as 500 GB or 1.5 TiB") from None
 
 
 def body_of(model: type[BaseModel], fields: Fields, convert: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:

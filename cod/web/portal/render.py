@@ -20,8 +20,8 @@ class Templates:
         self._env = Environment(
             loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True, auto_reload=False, cache_size=-1)
-        for name in ("browser", "when", "clock", "duration", "size", "count", "percent", "dotted", "node_word",
-                     "by_word", "phase", "remedy", "colons"):
+        for name in ("browser", "when", "clock", "duration", "size", "exact_size", "count", "percent", "dotted",
+                     "node_word", "by_word", "phase", "remedy", "colons"):
             self._env.filters[name] = getattr(formatting, name)
         self._env.tests["at_work"] = states.WORKING.__contains__
         self._env.globals |= {"url": links.url, "asset": assets.path, "node_words": formatting.NODE_WORDS,

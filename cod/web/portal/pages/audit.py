@@ -21,7 +21,7 @@ def _audit(tx: Tx, ask: PageCall[Names, AuditQuery]) -> dict[str, Any]:
 def differences(row: AuditReply) -> list[tuple[str, str, str]]:
     """(what, before, after) of everything that the change has changed; '' for what was not there."""
     before, after = row.before or {}, row.after or {}
-    text = partial(said, of_image=row.action.startswith(("image", "upload")))
+    text = partial(said, in_bytes=row.action.startswith(("image", "upload", "volume")))
     return [(name, text(name, before.get(name)), text(name, after.get(name))) for name in {**before, **after}]
 
 

@@ -28,7 +28,6 @@ EVENTS = {"notices": "notices for people", "vclusters": "what happens to virtual
           "nodes": "what happens to nodes"}
 ROLES = {"owner": "works with everything, says who may, and how it is told things", "member": "works with everything",
          "viewer": "looks"}
-_BYTES = {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
 
 def _list(tx: Tx, ask: PageCall[Names, GroupQuery]) -> dict[str, Any]:
@@ -77,16 +76,6 @@ PAGES = (
 # ---------------------------------------------------------------- forms
 
 
-def amount(text: str) -> int:
-    """Return bytes, as people write them: '500 GB', '1.5TiB'. Raises ValueError."""
-    number = text.strip().lower().rstrip("bikmgt ")
-    unit = text.strip().lower()[len(number):].strip()
-    try:
-        return round(float(number) * (_BYTES[unit] if unit not in ("", "b") else 1))
-    except (KeyError, ValueError, OverflowError):
-        raise ValueError("should be an amount such as 500 GB or 1.5 TiB") from None
-
-
 def _told(fields: Fields) -> dict[str, Any]:
     """Return what a group's owners say about it."""
     texts = {name: fields.one(name).strip() for name in ("email", "webhook")}
@@ -99,8 +88,8 @@ def _limited(fields: Fields) -> dict[str, Any]:
     numbers = {name: [fields.one(name)] for name in ("priority", "gid") if fields.one(name).strip()}
     return forms.body_of(GroupPatch, Fields(numbers), {}) | {
         "max_lease": _converted(fields, "max_lease", forms.seconds),
-        "image_quota": _converted(fields, "image_quota", amount),
-        "volume_quota": _converted(fields, "volume_quota", amount)}
+        "image_quota": _converted(fields, "image_quota", forms.amount),
+        "volume_quota": _converted(fields, "volume_quota", forms.amount)}
 
 
 def _converted(fields: Fields, name: str, convert: Any) -> Any:

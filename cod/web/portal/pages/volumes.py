@@ -15,7 +15,6 @@ from cod.pool import Tx
 from cod.web.models import FULL, Query
 from cod.web.portal import forms
 from cod.web.portal.page import Action, Page, PageCall, api, to
-from cod.web.portal.pages.groups import amount
 from cod.web.portal.pages.wizard import own_groups
 from cod.web.resources.volumes import VOLUMES, VolumeDetach, VolumeInFull, VolumeQuery
 from cod.web.routes import ANYBODY, Call, Named, Names, see
@@ -63,9 +62,9 @@ def _detached(ask: Call[Named, VolumeDetach], reply: VolumeInFull) -> str:
 
 ACTIONS = (
     Action("/volumes", api("POST", "/volumes"), NEW, lambda ask, reply: f"/volumes/{reply.name}",
-           lambda ask, reply: f"Volume {reply.name} is being made.", {"size": amount}),
+           lambda ask, reply: f"Volume {reply.name} is being made.", {"size": forms.amount}),
     Action(SHOWN + "/resize", api("PATCH", SHOWN), SHOWN, to(SHOWN), lambda ask, reply: "The size is changed.",
-           {"size": amount}),
+           {"size": forms.amount}),
     Action(SHOWN + "/attach", api("POST", SHOWN + "/attach"), SHOWN, to(SHOWN),
            lambda ask, reply: f"{ask.body.vcluster} mounts {reply.name} in a moment.", {"delete_after": forms.seconds}),
     Action(SHOWN + "/detach", api("POST", SHOWN + "/detach"), SHOWN, to(SHOWN), _detached),

@@ -58,10 +58,9 @@ def chart(past: Sequence[BurninView]) -> Markup | None:
 
 
 def _wish(fields: Fields) -> dict[str, Any]:
-    """Return the body: only what was ticked and typed; a field that is left empty is as the site file says."""
-    made: dict[str, Any] = {"erase": bool(fields.one("erase"))}
-    if tests := [test for test, _ in TESTS if test in fields.all("tests")]:
-        made["tests"] = tests
+    """Return the body: what was ticked, which cannot be nothing; minutes that are left empty are as the site file
+    says."""
+    made: dict[str, Any] = {"erase": bool(fields.one("erase")), "tests": fields.all("tests")}
     if minutes := fields.one("minutes").strip():
         made["seconds"] = int(minutes) * 60 if minutes.isdecimal() and len(minutes) < 9 else minutes
     return made
