@@ -31,6 +31,8 @@ from tests.net.portalclient import signed_in
 from tests.net.test_portal_nodes import of_group
 from tests.portal_site import furnish
 
+pytestmark = pytest.mark.slow
+
 NODE = "node01"
 BOOT = b"\x1b[2J\x1b[1;1HSeaBIOS\r\n\x1b[1;31mLinux\x1b[0m version 6.1 \xff\r\nlogin: "
 

@@ -25,6 +25,8 @@ from tests.net.credentials import as_user
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 from tests.net.portalclient import signed_in
 
+pytestmark = pytest.mark.slow
+
 NEW, FORM = "/templates/new", "/templates/form"
 SPELLINGS = ("physics/execd", "physics%2Fexecd", "physics%2fexecd")
 

@@ -27,7 +27,7 @@ DAY = 86400.0
 
 
 class Pools(HandPool):
-    """As the pool tells a lost race."""
+    """A lost race, as the pool tells it."""
 
     is_race = staticmethod(Pool.is_race)
 

@@ -28,6 +28,8 @@ from cod.store.people import groups
 from cod.store.scheduler import vclusters
 from tests.conftest import SUBNET
 
+pytestmark = pytest.mark.slow
+
 NOW = 1_000_000.0
 MINE, THEIRS, SITE_S = "1" * 64, "2" * 64, "3" * 64
 KERNEL, RAMDISK = "4" * 64, "5" * 64

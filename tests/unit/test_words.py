@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -65,55 +66,60 @@ OLD_CLASSES = {
     "Holdback", "Keeper", "Lenders", "Life", "Memory", "News", "Papers", "Part", "Ration", "Rations", "Rounds", "Scene",
     "Session", "Speaker", "Stock", "Talk", "Tally", "Terms", "Unsent", "Visit", "Wrong"}
 GENERIC = ("Claim", "Kind", "Refused", "Request", "Unusable")  # names for one thing each
-QUESTIONS = re.compile(r"(Is|Are|Was|Were|Has|Have|May|Can|Does|Do|Did|Would)\b[^.]*\?")
+QUESTIONS = re.compile(r"(?:Is|Are|Was|Were|Has|Have|May|Can|Does|Do|Did|Would)\b[^.]*\?")
 FRAGMENTS = re.compile(
     r"(As|Whose|That|Who|Nobody|Whether|Until|Something|Those|For|No|How|Without|Nothing|This|When|Somebody|Everything|"
     r"From|What|Whatever|Unless|Whichever|If|These|Why|Between|Both|Perhaps|Where|Meanwhile|Back|Off|Several|We|Called|"
     r"It|Its|They|The same|Of)\b")
-PRONOUNS = re.compile(r"(It|Its|They|The same|Of|As|This|These|Those|That)\b")
+PRONOUNS = re.compile(r"(?:It|Its|They|The same|Of|As|This|These|Those|That)\b")
 CODE = ("cod", "trampoline", "images")
+
+
+@cache
+def definitions(folder: str) -> list[tuple[Path, str, str, bool | None]]:
+    """Return the classes and functions of a folder: the module, name, docstring, and whether a function returns a value
+    (None: a class). Several tests ask, and parsing is what costs."""
+    found: list[tuple[Path, str, str, bool | None]] = []
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                found.append((path, node.name, "", None))
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                values = node.returns is not None and ast.unparse(node.returns) != "None" and not any(
+                    word in ast.unparse(each) for word in ("property", "command", "group")
+                    for each in node.decorator_list)
+                found.append((path, node.name, ast.get_docstring(node) or "", values))
+    return found
 
 
 def test_old_names_stay_away() -> None:
     there = [path for path in sorted((ROOT / "cod").rglob("*.py")) if path != ROOT / "cod/sim/world.py"]
     assert len(there) > 300
     assert not [path for path in there if path.stem in OLD_MODULES]
-    classes = {node.name: path for path in there for node in ast.walk(ast.parse(path.read_text()))
-               if isinstance(node, ast.ClassDef)}
-    assert not {name: path for name, path in classes.items() if name in OLD_CLASSES}
+    assert not {name: path for path, name, _, values in definitions("cod") if values is None and name in OLD_CLASSES
+                and path in there}
 
 
 def test_a_generic_name_is_given_once() -> None:
-    given = [node.name for path in sorted((ROOT / "cod").rglob("*.py")) if "wire/nmp" not in str(path)
-             for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+    given = [name for path, name, _, values in definitions("cod") if values is None and "wire/nmp" not in str(path)]
     assert {name: given.count(name) for name in GENERIC if given.count(name) > 1} == {}
-
-
-def docstrings(folder: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef, str]]:
-    """Yield the functions of a folder that have docstrings: the place, the function, and the docstring."""
-    for path in sorted((ROOT / folder).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (text := ast.get_docstring(node)):
-                yield f"{path.relative_to(ROOT)}:{node.lineno}", node, text
 
 
 @pytest.mark.parametrize("folder", CODE)
 def test_docstrings_of_functions_begin_with_a_verb(folder: str) -> None:
     """A docstring says what the function does: no question, and no noun that names a value."""
-    found = []
-    for where, node, text in docstrings(folder):
-        values = bool(node.returns) and ast.unparse(node.returns) != "None" and not any(
-            word in ast.unparse(each) for word in ("property", "command", "group") for each in node.decorator_list)
-        nouns = r"(The|A|An|What|How|Why|Who|Whose|Where|Which|It|Its|They|Of|As)\b"
-        if QUESTIONS.match(text) or FRAGMENTS.match(text) or (values and re.match(nouns, text)):
-            found.append(f"{where}: {text.splitlines()[0]}")
-    assert not found
+    nouns = re.compile(r"(The|A|An|What|How|Why|Who|Whose|Where|Which|It|Its|They|Of|As)\b")
+    assert not [f"{path.relative_to(ROOT)}: {name}: {text.splitlines()[0]}"
+                for path, name, text, values in definitions(folder) if values is not None and (
+                    QUESTIONS.match(text) or FRAGMENTS.match(text) or (values and nouns.match(text)))]
 
 
 def test_docstrings_of_tests_stand_alone() -> None:
     """A docstring of the tests is read without the function's name: no question, no pronoun, no fragment."""
-    assert not [f"{where}: {text.splitlines()[0]}" for where, _, text in docstrings("tests")
-                if QUESTIONS.match(text) or PRONOUNS.match(text)]
+    first = re.compile(rf':\n +"""((?:{PRONOUNS.pattern}|{QUESTIONS.pattern}).*)')
+    assert first.search('def x() -> bool:\n    """Is it?"""')
+    assert not [f"{path.relative_to(ROOT)}: {text}" for path in sorted((ROOT / "tests").rglob("*.py"))
+                for text in first.findall(path.read_text())]
 
 
 def test_the_eyes_are_open() -> None:
