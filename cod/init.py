@@ -35,6 +35,8 @@ FOUND = {  # where the distribution keeps the loaders, and what they are called 
     "/usr/lib/syslinux/modules/bios/libcom32.c32": "libcom32.c32",  # what reboot.c32 is linked with
     "/usr/lib/syslinux/modules/bios/reboot.c32": "reboot.c32",  # how a PXELINUX configuration ends that refuses
 }
+FIRST_LIMITS = {"node_limit": 64, "max_lease": 30 * 86400.0}
+"""What a new site grants its groups at most until an administrator decides otherwise: nobody holds it for ever."""
 HEAD = """\
 COD's site file. Every key is here with its default; a line that begins with '#' and a key is a default left as it is.
 `cod serve` checks the whole file at its start. SIGHUP re-reads the tables that say so, log_level and the
@@ -76,6 +78,7 @@ def write_site_file(path: Path, folder: Path, subnet: Mapping[str, Any], listen:
     """Write the annotated file, readable by its owner alone: a database URL may hold a password."""
     table = {**EXAMPLE, **pools(str(subnet.get("network", ""))), **subnet}
     text = annotated({"server": {"data_dir": str(folder.absolute())}, "api": {"listen": listen} if listen else {},
+                      "policy": FIRST_LIMITS,
                       "subnet": {key: value for key, value in table.items() if value is not None}})
     load.parse(text, path)  # an --option that cannot be is refused before anything is written
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from cod.model import Policy
 from cod.policy.scheduler import preemption
-from cod.policy.scheduler.snapshot import ANYTHING, Entitlement
+from cod.policy.scheduler.snapshot import ANYTHING
 from cod.policy.sharing import entitlements
 from cod.store.engine import Tx
 from cod.store.people import groups
 from cod.store.scheduler import node_counts, vclusters
 
 
-def beyond(tx: Tx, group_id: int, policy: Policy, now: float, *, open_: int = 0) -> preemption.Beyond:
-    """Return what a group holds beyond what it is sure of; `open_`: nodes that leave it and count as kept."""
-    entitlement = _every(tx, policy).get(group_id, ANYTHING)
-    return preemption.beyond(entitlement, vclusters.kept(tx, group_id, now) + open_)
+def between(
+    tx: Tx, holder: int, asking: int, wanted: int, policy: Policy, now: float, *, open_: int = 0
+) -> tuple[preemption.Beyond, preemption.Within]:
+    """Return what group `holder` holds beyond what it is sure of, and what of its own a request of group `asking` for
+    `wanted` nodes stays within. `open_`: nodes that leave the holder and count as kept.
 
-
-def within(tx: Tx, group_id: int, policy: Policy, wanted: int, now: float) -> preemption.Within:
-    """Return what of its group's a request for `wanted` nodes stays within."""
-    entitlement = _every(tx, policy).get(group_id)
-    return "" if entitlement is None else preemption.within(entitlement, vclusters.kept(tx, group_id, now), wanted)
-
-
-def _every(tx: Tx, policy: Policy) -> Mapping[int, Entitlement]:
-    return entitlements.of(groups.every(tx), policy, sum(node_counts.by_type(tx).values()))
+    Each act asks: the number of queries is the same however many groups there are.
+    """
+    nodes = sum(node_counts.by_type(tx).values()) if policy.fair_half_life > 0 else 0
+    entitled = entitlements.of(groups.every(tx), policy, nodes)
+    beyond = preemption.beyond(entitled.get(holder, ANYTHING), vclusters.kept(tx, holder, now) + open_)
+    own = entitled.get(asking)
+    return beyond, "" if own is None else preemption.within(own, vclusters.kept(tx, asking, now), wanted)

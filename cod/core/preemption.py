@@ -35,10 +35,9 @@ def takeable(
     holder = Holder(
         vcluster.id, vcluster.name, groups.get(tx, vcluster.group_id).priority, vclusters.held(tx, vcluster.id),
         vcluster.creation_size, reclaims.leaving(tx, vcluster.id), vcluster.expires_at, vcluster.drain_until)
-    return preemption.takeable(
-        holder, count, request.priority, request.vcluster_id, now, open_=open_,
-        beyond=entitlements.beyond(tx, vcluster.group_id, policy, now, open_=open_),
-        within=entitlements.within(tx, asking.group_id, policy, wanted, now))
+    beyond, within = entitlements.between(tx, vcluster.group_id, asking.group_id, wanted, policy, now, open_=open_)
+    return preemption.takeable(holder, count, request.priority, request.vcluster_id, now, open_=open_, beyond=beyond,
+                               within=within)
 
 
 def victims(tx: Tx, vcluster: Vcluster, kind: NodeKindRow, count: int, many: bool, policy: Policy,

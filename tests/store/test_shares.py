@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import event, insert
 
+from cod.core import entitlements
 from cod.flows.nodes import energy
 from cod.flows.people import groups as group_flows
-from cod.flows.scheduler import shares, vclusters
+from cod.flows.scheduler import plan, shares, vclusters
 from cod.model import Policy, Refused
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -169,3 +170,46 @@ def test_the_sites_longest_lease_bounds_groups_without_one(tx: Tx) -> None:
     now = rest(tx, bounded, NOW, step=10.0)
     with pytest.raises(Refused):
         vclusters.extend(tx, name="one", lease=DAY, site=bounded, now=now + HOUR)
+
+
+def test_a_pass_is_due_when_a_month_ends_that_a_group_waits_for(tx: Tx) -> None:
+    """The pass that found nothing to do need not be made again before: its request could wait for ever."""
+    furnish(tx, 2)
+    physics = groups.add(tx, "physics", 0.0, hours_limit=10.0)
+    tx.execute(insert(t.energy_use).values(day=int(NOW // DAY), group_id=physics.id, type_id=1, seconds=11 * HOUR))
+    create(tx, "one", 1, "physics", NOW)
+    run_pass(tx, FAIR, NOW)
+    february = 31 * DAY  # NOW is in January 1970
+    before = february - 1
+    seen = plan.snapshot(tx, FAIR, before)
+    assert plan.due(seen, FAIR, before) == february
+    assert not plan.still(seen, FAIR, before).lasts(plan.snapshot(tx, FAIR, february), FAIR, february)
+
+
+def test_administrators_machines_take_no_share_of_the_groups(tx: Tx) -> None:
+    furnish(tx, 4)
+    groups.ensure(tx, groups.SITE, 0.0)
+    group(tx, "a")
+    group(tx, "b")
+    found = {one.group: (one.share, one.share_nodes) for one in shares.every(tx, site=FAIR, now=NOW)}
+    assert found["a"] == found["b"] == (0.5, 2)
+
+
+def test_an_act_asks_as_much_of_the_database_for_many_groups_as_for_two(tx: Tx) -> None:
+    for name in ("a", "b"):
+        group(tx, name, guarantee=1)
+    ids = [one.id for one in groups.every(tx) if one.name in ("a", "b")]
+
+    def queries() -> int:
+        asked: list[object] = []
+        engine = tx.engine
+        listener = lambda *args: asked.append(args[2])  # noqa: E731
+        event.listen(engine, "before_cursor_execute", listener)
+        entitlements.between(tx, ids[0], ids[1], 1, FAIR.policy, NOW)
+        event.remove(engine, "before_cursor_execute", listener)
+        return len(asked)
+
+    few = queries()
+    for number in range(30):
+        group(tx, f"g{number}", guarantee=1)
+    assert queries() == few <= 6

@@ -310,6 +310,8 @@ def test_init_makes_a_site_and_may_be_repeated(tmp_path: Path) -> None:
     before = file.read_text()
     assert 'interface = "br7"' in before
     assert load.load(file)[1].listen == (("127.0.0.1", 8443), ("10.77.0.1", 443))
+    policy = load.load(file)[0].policy
+    assert (policy.node_limit, policy.max_lease) == (64, 30 * 86400)  # a new site cannot be held for ever
     again = init.found(tmp_path, file, {"interface": "br8"}, 2000.0)
     assert f"kept {file}: what the options say is for a new one" in again
     assert f"kept {file}" in init.found(tmp_path, file, {}, 2000.0)

@@ -12,10 +12,10 @@ from cod.sim.scenario import tables
 pytestmark = pytest.mark.slow
 
 
-def pools(**policy: float) -> Any:
-    """The figures of two days, by group."""
+def pools(seed: int, **policy: float) -> Any:
+    """The figures of two weeks, by group."""
     scenario = tables.load("docs/examples/two-pools.toml")
-    scenario["days"] = 2
+    scenario["seed"] = seed
     scenario["policy"] = {**scenario["policy"], **policy}
     run = Simulation(tables.read(scenario))
     run.advance(run.end)
@@ -23,10 +23,12 @@ def pools(**policy: float) -> Any:
 
 
 def test_the_smaller_pool_is_served_by_its_share() -> None:
-    without, fair = pools(), pools(fair_half_life=86400.0)
-    assert fair["small"]["wait"]["mean"] < 1200 < without["small"]["wait"]["mean"]
-    assert fair["small"]["jobs"]["never_started"] == 0
-    assert fair["large"]["nodes_held"] > 11
+    """Held nodes are averaged over seeds: what one seed wants is up to 2 % beyond 6.25 nodes."""
+    without, fair = pools(1), [pools(seed, fair_half_life=86400.0) for seed in (1, 2, 3)]
+    assert without["small"]["wait"]["mean"] > 86400
+    assert all(one["small"]["wait"]["mean"] < 1200 for one in fair)
+    assert 6.1 < sum(one["small"]["nodes_held"] for one in fair) / len(fair) < 6.4
+    assert all(one["large"]["nodes_held"] >= 13 for one in fair)
 
 
 def test_a_limit_bounds_what_a_group_holds() -> None:

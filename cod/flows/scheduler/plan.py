@@ -59,6 +59,8 @@ def due(seen: Snapshot, site: Site, now: float) -> float:
     ends += [wish.submitted_at + site.policy.hold_after for wish in seen.wishes]
     if seen.wishes:
         ends += [one.immune_until for one in seen.holdings if one.immune_until is not None]
+        if any(one.used_up for one in seen.entitlements.values()):
+            ends.append(energy_accounting.month_end(now))
     return min((end for end in ends if end > now), default=float("inf"))
 
 

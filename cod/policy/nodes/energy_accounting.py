@@ -109,6 +109,11 @@ def month(now: float) -> int:
     return int(now // DAY) - today.day + 1
 
 
+def month_end(now: float) -> float:
+    """Return when the month ends (UTC), in seconds since the epoch."""
+    return month((month(now) + 31) * DAY) * DAY
+
+
 def anew(before: float, now: float) -> bool:
     """Return whether counting begins anew, because the clock must have been wrong. One that was set back by less than a
     day is waited for: that time is put down already."""

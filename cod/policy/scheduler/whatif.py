@@ -24,7 +24,8 @@ def supposed(snapshot: Snapshot, wish: PendingRequest, floor: int, documents: Ma
     id."""
     holders = snapshot.holders
     if wish.vcluster_id not in holders:
-        holders = {**holders, wish.vcluster_id: Holder(wish.vcluster_id, "", wish.priority, 0, floor)}
+        holders = {**holders, wish.vcluster_id: Holder(wish.vcluster_id, "", wish.priority, 0, floor,
+                                                            group_id=wish.group_id)}
     return replace(snapshot, holders=holders, wishes=[*snapshot.wishes, wish],
                    templates={**snapshot.templates, **documents})
 

@@ -159,7 +159,8 @@ class QueueOwner(PermanentOwner):
         return len(cluster.held) - cluster.leaving - sum(not one.reclaim for one in self._busy) if cluster else 0
 
     def _lacks(self, cluster: Cluster) -> list[int]:
-        """Return how many nodes each waiting job lacks that should be asked for, as far as the rule lets it ask.
+        """Return how many nodes each job lacks that has waited for the rule's patience, as far as the rule lets it
+        ask.
 
         Nodes that idle or start serve jobs in their order, as the discipline allows. What they leave counts for the
         first job that they do not serve. A job that could not be served since the last look lets smaller ones ask
@@ -171,13 +172,14 @@ class QueueOwner(PermanentOwner):
         left = self._ready()
         short = self._waiting.nodes - left
         wanted = math.ceil(self._waiting.nodes / self.rule.jobs_per_node) - left
+        patient = self.world.clock.now - self.rule.patience
         smallest, skips = self._waiting.smallest(), self.rule.discipline == "first-fit"
         unserved: list[QueuedJob] = []
         total = 0
         for entry in islice(self._waiting.in_order(), DEPTH):
             if entry.size <= left and (skips or not unserved):
                 left -= entry.size
-            else:
+            elif entry.since <= patient:
                 unserved.append(entry)
                 total += entry.size if entry.size <= room and not entry.passed else 0
                 if total - left >= min(wanted, room) and (left < smallest or not skips):

@@ -132,8 +132,8 @@ class Jobs:
 class Queue:
     """A batch queue is one virtual cluster, which grows with it and shrinks when it idles (the paper's SGE VCM).
 
-    Each `interval` it asks for a node for every `jobs_per_node` nodes' worth of queued jobs, and gives back those that
-    have idled for `idle_limit` and that no waiting job could use, down to `least`. Asked to give nodes up, it gives
+    Each `interval` it asks for a node for every `jobs_per_node` nodes' worth of jobs that have been queued for
+    `patience`, and gives back those that have idled for `idle_limit` and that no waiting job could use, down to `least`. Asked to give nodes up, it gives
     idle ones first, then those of the job that started last, which is queued again.
     """
 
@@ -149,6 +149,7 @@ class Queue:
     least: int = key("size of the virtual cluster when nothing is queued: its creation size", 1, low=1)
     most: int = key("it never asks for more", 1_000_000, low=1)
     jobs_per_node: float = key("it asks for one node for so many nodes' worth of queued jobs", 1.0, low=0.01)
+    patience: float = key("a job asks for nodes once it has waited so long", 0.0)
     interval: float = key("between looks at the queue", 60.0, low=1)
     idle_limit: float = key("a node that idles longer is given back", 600.0)
     answer: float = key("seconds in which it gives back what a reclaim names", 10.0)
@@ -191,6 +192,7 @@ class Trace:
     may_spread: StrictBool = word("nodes may come from several blocks", True)
     least: int = key("see queue", 1, low=1)
     jobs_per_node: float = key("see queue", 1.0, low=0.01)
+    patience: float = key("see queue", 0.0)
     interval: float = key("see queue", 60.0, low=1)
     idle_limit: float = key("see queue", 600.0)
     answer: float = key("see queue", 10.0)

@@ -104,8 +104,8 @@ def add(
 
 
 def ensure(tx: Tx, name: str, now: float) -> Group:
-    """Return the group with that name, made now if need be."""
-    return by_name(tx, name) or add(tx, name, now)
+    """Return the group with that name, made now if need be: without shares, so that it takes none of the others'."""
+    return by_name(tx, name) or add(tx, name, now, shares=0.0)
 
 
 def change(tx: Tx, group_id: int, **columns: Any) -> None:
