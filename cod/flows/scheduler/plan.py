@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from cod import notice_texts
 from cod.core import snapshot as core_snapshot
 from cod.model import Energy, Policy, Site
+from cod.policy.nodes import energy_accounting
 from cod.policy.scheduler import plan as policy
 from cod.policy.scheduler import reasons
 from cod.policy.scheduler.snapshot import WARM, FreeNodes, NodeKind, Plan, Snapshot
