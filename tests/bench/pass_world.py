@@ -13,10 +13,10 @@ import hashlib
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from sqlalchemy import Engine, Table, func, insert, select
+from sqlalchemy import Engine, Table, func, insert, select, update
 
 from cod.model import Energy, Policy, Site, Subnet, ipv4
 from cod.policy.hardware.match import canonical
@@ -116,6 +116,20 @@ def fill(engine: Engine, size: Size, seed: int = 1) -> None:
         with engine.begin() as tx:
             step(tx)
     ask(engine, size, size.requests, seed)
+
+
+FAIR = replace(SITE, policy=replace(SITE.policy, fair_half_life=7 * DAY, node_limit=100_000))
+
+
+def entitle(engine: Engine, size: Size) -> None:
+    """Give each group shares, usage, a guarantee, limits by type and node-hours: the site of `FAIR`."""
+    with engine.begin() as tx:
+        for n in range(1, GROUPS + 1):
+            tx.execute(update(t.groups).where(t.groups.c.id == n).values(
+                shares=float(n), faded_usage=3600.0 * (n * 7 % GROUPS), faded_at=NOW, guarantee=size.nodes // 40,
+                node_limit=size.nodes // 8, hours_limit=1e7))
+            _put(tx, t.group_type_limits, [{"group_id": n, "type_id": 1 + kind, "nodes": size.nodes // 100}
+                                           for kind in range(n % TYPES)])
 
 
 def ask(engine: Engine, size: Size, count: int, seed: int = 1) -> None:

@@ -133,8 +133,9 @@ class Queue:
     """A batch queue is one virtual cluster, which grows with it and shrinks when it idles (the paper's SGE VCM).
 
     Each `interval` it asks for a node for every `jobs_per_node` nodes' worth of jobs that have been queued for
-    `patience`, and gives back those that have idled for `idle_limit` and that no waiting job could use, down to `least`.
-    Asked to give nodes up, it gives idle ones first, then those of the job that started last, which is queued again.
+    `patience`, and gives back those that have idled for `idle_limit` and that no waiting job could use, down to
+    `least`. Asked to give nodes up, it gives idle ones first, then those of the job that started last, which is queued
+    again.
     """
 
     name: str = word("its name")
