@@ -39,7 +39,7 @@ def ldap(reactor: Any, in_reactor: Any, engine: Engine, site: Site, tmp_path: Pa
     in_transaction(engine, ldap_site.physics_and_chemistry)
     pool = Pool(engine, reactor)
     tls = ServerTls(Ca(tmp_path / "ca", "test"), ["127.0.0.1"], lambda: 1.8e9)
-    server = LdapServer(reactor, pool, SiteRef(site), ["127.0.0.1"], tls, port=0, tls_port=None)
+    server = LdapServer(reactor, pool, SiteRef(site), ["127.0.0.1"], tls, port=0, tls_port=None, rate=1e9)
     in_reactor(server.startService)
     yield server
     in_reactor(server.stopService)

@@ -25,7 +25,7 @@ def main() -> None:
         tls = ServerTls(Ca(Path(folder) / "ca", "bench"), ["127.0.0.1"], time.time)
         site = SiteRef(Site("bench", "cod.bench", ()))
         server = LdapServer(reactor, Pool(connect(sys.argv[1]), reactor), site, ["127.0.0.1"], tls, port=0,
-                            tls_port=None)
+                            tls_port=None, rate=1e9)
         reactor.callWhenRunning(server.startService)
         reactor.callWhenRunning(lambda: print(server.ports[0].getHost().port, flush=True))
         reactor.run()

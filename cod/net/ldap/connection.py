@@ -41,6 +41,13 @@ class Server(Protocol):
     def count(self, code: LdapCode) -> None:
         """Count an answer."""
 
+    def pause(self, address: str, length: int) -> float:
+        """Count a message of that length; return seconds until its turn to be decoded."""
+
+    @property
+    def reactor(self) -> Any:
+        """Return what has callLater."""
+
     @property
     def tls(self) -> Any:
         """Return what makes TLS of a connection."""
@@ -56,6 +63,8 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
         self._server, self._address, self._secure = server, address, secure
         self._data = bytearray()
         self._answering = self._full = False
+        self._held: Any = None  # until the turn of the next message
+        self._counted = False  # the next message, which has its turn
         self._admitted = False
 
     def connectionMade(self) -> None:
@@ -72,12 +81,14 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
         self.connected = 0  # Twisted leaves it at 1
         self.setTimeout(None)  # type: ignore[no-untyped-call]
         self._data.clear()
+        if self._held is not None:
+            self._held.cancel()
         if self._admitted:
             self._server.left(self, self._address)
 
     def timeoutConnection(self) -> None:
         """Drop a client that has been silent, or does not take its answers."""
-        if self._answering:
+        if self._answering or self._held is not None:
             self.setTimeout(IDLE)  # type: ignore[no-untyped-call]
         else:
             self.transport.abortConnection()
@@ -106,11 +117,15 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
 
     def _next(self) -> None:
         """Answer what is there, until an answer takes time."""
-        while self.connected and not self._answering and not self._full and not self.transport.disconnecting:
+        while self.connected and not self._waits() and not self.transport.disconnecting:
             try:
                 length = wire.length(self._data)
                 if length is None or len(self._data) < length:
                     break
+                if not self._counted and (pause := self._server.pause(self._address, length)) > 0:
+                    self._counted, self._held = True, self._server.reactor.callLater(pause, self._go_on)
+                    break
+                self._counted = False
                 message = wire.decode(bytes(self._data[:length]))
                 del self._data[:length]
             except PeerError as error:
@@ -119,8 +134,17 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
             self.resetTimeout()  # type: ignore[no-untyped-call]
             self._take(message)
         # The rest of a message may come; what follows it waits in the kernel.
-        if self.connected and (self._answering or self._full) and len(self._data) > wire.LONGEST:
+        if self.connected and self._waits() and len(self._data) > wire.LONGEST:
             self._paused(True)
+
+    def _waits(self) -> bool:
+        """Return whether nothing is decoded at the moment."""
+        return self._answering or self._full or self._held is not None
+
+    def _go_on(self) -> None:
+        self._held = None
+        self._paused(False)
+        self._next()
 
     def _paused(self, pause: bool) -> None:
         """Stop or go on reading from the socket."""

@@ -24,12 +24,15 @@ from cod.model import LdapAnswer, LdapCode, LdapSearch, SiteRef
 from cod.net.ldap.connection import LdapConnection
 from cod.net.servertls import TlsFactory
 from cod.pool import Pool
+from cod.tokenbucket import Bucket
 from cod.wire import ldap as wire
 
 MOST = 10_000  # connections
 MOST_OF_AN_ADDRESS = 32  # connections of one address
 WAITING = 1000  # searches that wait for the database at a time
 PATIENCE = 10.0  # seconds that one may wait
+RATE, BURST = 64 * 1024, 128 * 1024  # bytes of messages that an address may send, a second and at once
+EACH = 100  # bytes that every message counts for beyond its own
 BACKLOG = 512
 
 ANSWERS = prometheus.Counter("cod_ldap_answers_total", "Answers of the LDAP server, by result code", ["code"])
@@ -41,21 +44,23 @@ log = logging.getLogger("cod.ldapserver")
 class LdapServer(Service):
     """Answers on `addresses`, at `port` and, with TLS from the first byte, at `tls_port`; None: not at all.
 
-    reactor  needs listenTCP and callLater; tls: what TLS begins with
+    reactor  needs listenTCP, callLater and seconds; tls: what TLS begins with
+    rate     bytes that are decoded for one address a second: decoding takes processor time, which DHCP waits for
     ports    after the start, what listens; with port 0 any free one is taken
     """
 
     def __init__(
         self, reactor: Any, pool: Pool, site: SiteRef, addresses: Sequence[str], tls: Any, *,
-        port: int | None = 389, tls_port: int | None = 636,
+        port: int | None = 389, tls_port: int | None = 636, rate: float = RATE,
     ) -> None:
-        self.tls = tls
+        self.reactor, self.tls = reactor, tls
         self.ports: list[Any] = []
         self.connections: set[LdapConnection] = set()
         self.waiting = 0
-        self._reactor, self._pool, self._site, self._addresses = reactor, pool, site, list(addresses)
+        self._pool, self._site, self._addresses, self._rate = pool, site, list(addresses), rate
         self._port, self._tls_port = port, tls_port
         self._of_address: Counter[str] = Counter()
+        self._buckets: dict[str, Bucket] = {}
 
     def startService(self) -> None:
         """Open the ports. Raises CannotListenError."""
@@ -64,9 +69,9 @@ class LdapServer(Service):
         for address in self._addresses:
             if self._port is not None:
                 plain = _Connections(self, secure=False)
-                self.ports.append(self._reactor.listenTCP(self._port, plain, BACKLOG, address))
+                self.ports.append(self.reactor.listenTCP(self._port, plain, BACKLOG, address))
             if self._tls_port is not None:
-                self.ports.append(self._reactor.listenTCP(self._tls_port, secured, BACKLOG, address))
+                self.ports.append(self.reactor.listenTCP(self._tls_port, secured, BACKLOG, address))
 
     def stopService(self) -> Deferred[Any]:
         """Close the ports and all connections."""
@@ -97,6 +102,16 @@ class LdapServer(Service):
             del self._of_address[address]
         CONNECTIONS.dec()
 
+    def pause(self, address: str, length: int) -> float:
+        """Count a message of that length; return seconds until its turn to be decoded."""
+        now = self.reactor.seconds()
+        if len(self._buckets) > MOST:
+            self._buckets = {key: one for key, one in self._buckets.items() if not one.is_full(now)}
+        bucket = self._buckets.setdefault(address, Bucket(self._rate, BURST, now))
+        pause = max(0.0, -bucket.level(now) / self._rate)
+        bucket.spend(now, length + EACH)
+        return pause
+
     def count(self, code: LdapCode) -> None:
         """Count an answer."""
         ANSWERS.labels(code.name.lower()).inc()
@@ -120,9 +135,9 @@ class LdapServer(Service):
         site = self._site.current
         if search.base.strip() or search.scope != 0:
             asked = self._pool.read(flow.search, address=address, search=search, site=site)
-            return await asked.addTimeout(PATIENCE, self._reactor)
+            return await asked.addTimeout(PATIENCE, self.reactor)
         context = await self._pool.read(flow.naming_context, address=address, site=site).addTimeout(
-            PATIENCE, self._reactor)
+            PATIENCE, self.reactor)
         return LdapAnswer(LdapCode.SUCCESS, (flow.root(context, search, (wire.PAGED,), (
             wire.START_TLS, wire.WHO_AM_I)),))
 
