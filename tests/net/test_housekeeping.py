@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from typing import Any
 
 import pytest
@@ -12,7 +13,6 @@ from twisted.internet.task import Clock
 
 from cod.flows.pruning import BATCH
 from cod.model import Energy, Policy, Site, SiteRef
-from cod.pool import Pool
 from cod.store import tables as t
 from cod.store import watermarks
 from cod.store.engine import Tx
@@ -26,17 +26,11 @@ pytestmark = pytest.mark.slow
 DAY = 86400.0
 
 
-class Pools(HandPool):
-    """A lost race, as the pool tells it."""
-
-    is_race = staticmethod(Pool.is_race)
-
-
 class Hour:
     """A clock that the test moves, and a pool."""
 
     def __init__(self, engine: Engine) -> None:
-        self.clock, self.pool = Clock(), Pools(engine)
+        self.clock, self.pool = Clock(), HandPool(engine)
         self.clock.advance(20_000 * DAY)
 
     def accountant(self, site: Site) -> energy.Accountant:
@@ -97,7 +91,7 @@ def test_a_minute_that_cannot_be_put_down_is_with_the_next(
     accountant.startService()
 
     def away(name: str) -> None:
-        raise OperationalError("", None, Exception("away"))
+        raise OperationalError("", None, sqlite3.OperationalError("database is locked"))
 
     hour.pool.before = away
     hour.clock.advance(energy.PERIOD)
@@ -193,7 +187,7 @@ def test_machines_that_never_reported_are_forgotten(hour: Hour, caplog: pytest.L
 
 def test_trouble_is_logged_and_the_next_hour_tries_again(hour: Hour, caplog: pytest.LogCaptureFixture) -> None:
     def away(name: str) -> None:
-        raise OperationalError("", None, Exception("away"))
+        raise OperationalError("", None, sqlite3.OperationalError("database is locked"))
 
     add_conflicts(hour, 10)
     hour.pool.before = away
