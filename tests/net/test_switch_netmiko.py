@@ -12,13 +12,13 @@ from typing import Any
 
 import paramiko
 import pytest
-from twisted.internet.defer import Deferred
 
 from cod.model import Switch
 from cod.power.driver import SignIn
 from cod.switches.cli import NetmikoDriver, access_vlan, host_and_port
 from cod.switches.driver import SwitchError, SwitchTarget
 from cod.switches.platforms import PLATFORMS
+from tests.net import switchsession
 from tests.ports import free_port
 
 InReactor = Callable[..., Any]
@@ -148,17 +148,8 @@ def ask(
     **columns: Any
 ) -> tuple[Any, Any, str]:
     switch = Switch("leaf", "netmiko", f"127.0.0.1:{ios.port}", "net", "cisco_ios", **columns)
-
-    async def session() -> tuple[Any, Any, str]:
-        opened = await NetmikoDriver(reactor).open(SwitchTarget(switch, SignIn("cod", password)))
-        try:
-            refused = await opened.change(change) if change else {}
-            return refused, await opened.read(read), opened.about
-        finally:
-            await opened.close()
-
-    done: tuple[Any, Any, str] = in_reactor(lambda: Deferred.fromCoroutine(session()))
-    return done
+    return switchsession.ask(in_reactor, NetmikoDriver(reactor), SwitchTarget(switch, SignIn("cod", password)), change,
+                             *read)
 
 
 @pytest.mark.slow

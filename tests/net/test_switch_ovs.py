@@ -14,6 +14,7 @@ from cod.model import Switch
 from cod.switches import ovs
 from cod.switches.driver import SwitchError, SwitchTarget
 from cod.switches.ovs import OvsDriver
+from tests.net import switchsession
 from tests.ovs import OpenVSwitch, needs_ovs
 from tests.ports import free_port
 
@@ -39,16 +40,7 @@ class Side:
         self.driver, self.in_reactor = OvsDriver(reactor), in_reactor
 
     def ask(self, switch: Switch, change: Mapping[str, int], *read: str) -> tuple[Any, Any, str]:
-        async def session() -> tuple[Any, Any, str]:
-            opened = await self.driver.open(SwitchTarget(switch))
-            try:
-                refused = await opened.change(change) if change else {}
-                return refused, await opened.read(read), opened.about
-            finally:
-                await opened.close()
-
-        done: tuple[Any, Any, str] = self.in_reactor(lambda: Deferred.fromCoroutine(session()))
-        return done
+        return switchsession.ask(self.in_reactor, self.driver, SwitchTarget(switch), change, *read)
 
 
 @pytest.fixture

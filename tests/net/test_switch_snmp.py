@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
 
 from cod.model import Switch
 from cod.power.driver import SignIn
 from cod.switches import snmp
 from cod.switches.driver import SwitchError, SwitchTarget
 from cod.switches.snmp import EGRESS, PVID, UNTAGGED, SnmpDriver, changed, has
+from tests.net import switchsession
 from tests.ports import free_port
 from tests.waiting import until
 
@@ -77,16 +77,8 @@ def switch(tmp_path: Path) -> Iterator[Switch]:
 def ask(
     reactor: Any, in_reactor: InReactor, switch: Switch, change: dict[str, int], *read: str, community: str = "private"
 ) -> tuple[Any, Any, str]:
-    async def session() -> tuple[Any, Any, str]:
-        opened = await SnmpDriver(reactor).open(SwitchTarget(switch, SignIn("", community)))
-        try:
-            refused = await opened.change(change) if change else {}
-            return refused, await opened.read(read), opened.about
-        finally:
-            await opened.close()
-
-    done: tuple[Any, Any, str] = in_reactor(lambda: Deferred.fromCoroutine(session()))
-    return done
+    return switchsession.ask(in_reactor, SnmpDriver(reactor), SwitchTarget(switch, SignIn("", community)), change,
+                             *read)
 
 
 @pytest.mark.slow
