@@ -45,6 +45,10 @@ def test_every_command_takes_json_but_those_the_page_names() -> None:
         assert f"`cod {words}`" in " ".join(PAGE.split())
 
 
+def test_the_page_names_every_noun() -> None:
+    assert set(re.findall(r"`cod ([a-z]+)`", PAGE)) >= set(COMMANDS)
+
+
 def run(*words: str, **environment: str) -> Any:
     return CliRunner().invoke(cod, list(words), env={"COD_SITE": "/nowhere/site.toml", **environment})
 
