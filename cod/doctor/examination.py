@@ -28,6 +28,7 @@ CHECKS = {
     "permissions": ("permissions", "findings"),
     "power": ("machines", "findings"),
     "switches": ("switches", "findings"),
+    "delegation": ("delegation", "findings"),
 }
 
 

@@ -58,7 +58,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.recipes": ({"cod.data"}, set()),
     "cod.site": ({"cod.site", "cod.policy", "cod.security", "cod.model"}, {"pydantic", "sqlalchemy"}),
     "cod.doctor": ({"cod.doctor", "cod.site", "cod.host", "cod.recipes", "cod.security", "cod.power",
-                    "cod.switches", "cod.store", "cod.wire.dhcp", "cod.model"},
+                    "cod.switches", "cod.store", "cod.wire.dhcp", "cod.policy", "cod.model"},
                    {"cryptography", "sqlalchemy", "twisted"}),
     "cod.client": (set(), set()),
     "cod.uploads": ({"cod.client"}, set()),

@@ -153,7 +153,8 @@ class Backfill:
                     leaving[reclaim.vcluster_id, kind] += reclaim.open
             held: Counter[tuple[int, NodeKind]] = Counter()
             for holding in self._snapshot.holdings:
-                held.update({(holding.vcluster_id, kind): holding.count for kind in holding.kind.counted})
+                for kind in holding.kind.counted:
+                    held[holding.vcluster_id, kind] += holding.count
             for (vcluster_id, kind), count in held.items():
                 holder = self._snapshot.holders.get(vcluster_id)
                 if holder is not None and holder.expires_at is not None and not over(holder, self._now):

@@ -85,9 +85,12 @@ class Feasibility:
         self.sizes: Counter[NodeKind] = Counter()
         parts: tuple[Sequence[FreeNodes | IncomingNodes | Allocation], ...] = (snapshot.lots, snapshot.coming,
                                                                                snapshot.holdings)
+        rows: Counter[NodeKind] = Counter()
         for part in itertools.chain(*parts):
-            for kind in part.kind.counted:
-                self.sizes[kind] += part.count
+            rows[part.kind] += part.count
+        for row, count in rows.items():
+            for kind in row.counted:
+                self.sizes[kind] += count
         seen: Counter[int] = Counter()
         for kind, count in self.sizes.items():
             if not kind.port:

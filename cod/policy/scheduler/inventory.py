@@ -62,6 +62,7 @@ class Inventory:
         self._waking: Counter[NodeKind] = Counter()
         self._lots: dict[tuple[NodeKind, int], list[FreeNodes]] = defaultdict(list)
         self._isolated = {wish.id for wish in snapshot.wishes if wish.isolated}
+        self._apart = any(kind.port for kind in self.free)  # nodes are told apart by their ports
         self._shelve(snapshot)
         self._expect(snapshot, now)
 
@@ -209,7 +210,7 @@ class Inventory:
         for each in kind.counted:
             self.free[each] = max(self.free[each] - free, 0)
             self.soon[each] = max(self.soon[each] - soon, 0)
-        if (usable := kind.usable) in self.free:
+        if self._apart and (usable := kind.usable) in self.free:
             lost = max(self.free[usable] - self.free[kind.any_port], 0)
             self.free[usable] -= lost
             self.soon[usable] = min(self.soon[usable] - lost, self.soon[kind.any_port])

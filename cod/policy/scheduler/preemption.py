@@ -174,6 +174,7 @@ class Candidates:
                     own = self._mobile[kind]
                     own[holding.vcluster_id] = own.get(holding.vcluster_id, 0) + holding.mobile
                     self._kinds[holding.vcluster_id].add(kind)
+        self._apart = any(kind.port for kind in self._mobile)  # nodes are told apart by their ports
         self._levels = [Level(one) for one in sorted({self._priority[holder] for holder in self._kinds})]
         self._most: dict[tuple[NodeKind, Level], int] = {}
 
@@ -229,7 +230,8 @@ class Candidates:
     def _change(self, loans: Iterable[Loan], sign: int) -> None:
         for holder, kind, count in loans:
             self._mobile[kind.any_port][holder] += sign * count
-            if (usable := kind.usable) in self._kinds[holder]:  # whichever go, they may be those with usable ports
+            # Whichever nodes go, they may be those with usable ports.
+            if self._apart and (usable := kind.usable) in self._kinds[holder]:
                 self._mobile[usable][holder] += sign * count
             self._surplus[holder] += sign * count
             if self._kept.any:
@@ -242,8 +244,10 @@ class Candidates:
 
     def _able(self, kind: NodeKind, level: Level, but: int = 0) -> Iterator[tuple[int, int]]:
         """Yield (holder, nodes of `kind` that it can lose). What a group keeps bounds all its holders together."""
-        able = [(holder, self.able(kind, holder)) for holder in self._mobile.get(kind, {})
+        able = [(holder, min(mobile, self._surplus[holder])) for holder, mobile in self._mobile.get(kind, {}).items()
                 if self._priority[holder] <= level.priority and holder != but]
+        if self._apart:
+            able = [(holder, max(most, 0)) for holder, most in able]
         if not self._kept.any:
             yield from able
             return

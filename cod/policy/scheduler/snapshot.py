@@ -46,6 +46,8 @@ class NodeKind(NamedTuple):
     @property
     def counted(self) -> tuple[NodeKind, ...]:
         """Return the kinds that nodes of this kind are counted in: those with a usable port in both."""
+        if not self.port:
+            return (self,)
         return (self.any_port, self) if self.port == USABLE else (self.any_port,)
 
     def among(self, kinds: Set[NodeKind]) -> bool:
