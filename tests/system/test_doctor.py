@@ -171,7 +171,7 @@ def test_a_host_in_order_with_the_server_down_and_up(host: Host) -> None:
         until(lambda: len(listening(host)) == 7, lambda: listening(host), 240)
         code, found = host.doctor()
         assert code == 0, found
-        assert states(found)["ports"] == {"good"}, found
+        assert states(found)["ports"] == states(found)["delegation"] == {"good"}, found
         assert "held by cod serve" in found["ports"][0]["found"]
         assert "good until" in found["certificates"][0]["found"]
         api = Client(str(host.data / "run/api.sock"))
