@@ -29,6 +29,8 @@ KINDS = {
     "reclaim": "nodes are wanted for a request of higher priority",
     "reclaim-dropped": "reclaimed nodes are no longer needed",
     "reclaimed": "nodes were taken back",
+    "move": "nodes of the vcluster are to move to another",
+    "moved": "nodes of the vcluster were moved to another",
     "rejected": "a request for nodes was rejected",
     "node-lost": "a node of the vcluster broke and is replaced",
     "hardware": "a node's hardware has changed",
@@ -49,7 +51,8 @@ REMEDIES = {
     "lease-began": "Open the cluster", "ready": "Open the cluster", "lease-warning": "Extend the lease",
     "lease-extended": "Open the cluster", "lease-ended": "Extend the lease", "drained": "Request a new cluster",
     "reclaim": "Choose nodes to release", "reclaim-dropped": "Open the cluster",
-    "reclaimed": "Request more nodes", "rejected": "See why, and change the request", "node-lost": "Open the cluster",
+    "reclaimed": "Request more nodes", "move": "Choose nodes to release", "moved": "Open the cluster",
+    "rejected": "See why, and change the request", "node-lost": "Open the cluster",
     "hardware": "Look at the node", "quarantined": "Look at the node",
     "switch-port": "Look at the node", "captured": "Open the image",
     "capture-failed": "Try again", "volume-deleted": "Restore the volume",
@@ -140,6 +143,23 @@ def reclaimed(vcluster: Vcluster, nodes: Sequence[str]) -> NoticeText:
     return _news("reclaimed", f"{vcluster.name}: {_nodes(len(nodes))} taken back",
                  f"These nodes left vcluster {vcluster.name} for a request of higher priority: {_names(nodes)}. The "
                  f"vcluster now has {_nodes(vcluster.size)}.", _page(vcluster, "resize"))
+
+
+def move(vcluster: Vcluster, nodes: Sequence[str], target: str, actor: str, deadline: float) -> NoticeText:
+    """Describe nodes that `actor` moves to another vcluster by `deadline`; `target`: '' where it belongs to others."""
+    return _news("move", f"{vcluster.name}: {_nodes(len(nodes))} to move by {_at(deadline)}",
+                 f"Vcluster {vcluster.name} gives {_nodes(len(nodes))} to "
+                 f"{f'vcluster {target}' if target else 'a vcluster of another group'}, as {actor} decided. Finish "
+                 f"the work on them and release them by {_at(deadline)}. Nodes that are not released by then are "
+                 f"powered off and taken, and their disks are erased. Unless other matching nodes are released before, "
+                 f"COD takes these: {_names(nodes)}.", _page(vcluster, "reclaims"))
+
+
+def moved(vcluster: Vcluster, nodes: Sequence[str]) -> NoticeText:
+    """Describe nodes that were taken at the deadline of a move; the vcluster's size is what is left."""
+    return _news("moved", f"{vcluster.name}: {_nodes(len(nodes))} moved",
+                 f"The time to release nodes for a move is over. These nodes left vcluster {vcluster.name}: "
+                 f"{_names(nodes)}. The vcluster now has {_nodes(vcluster.size)}.", _page(vcluster, "resize"))
 
 
 def request_rejected(vcluster: Vcluster, request_id: int, reason: str) -> NoticeText:

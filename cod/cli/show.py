@@ -174,6 +174,10 @@ class Span(click.ParamType[float]):
 
     name = "time"
 
+    def __init__(self, *, zero: bool = False) -> None:
+        """Make the parameter type. `zero`: no time at all will do, too."""
+        self._zero = zero
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Parse it."""
         if isinstance(value, float | int):
@@ -181,7 +185,7 @@ class Span(click.ParamType[float]):
         whole = re.fullmatch(r"(?:\s*\d+(?:\.\d+)?\s*(?:min|[smhdw]))+|\d+(?:\.\d+)?", value)
         parts = re.findall(r"([\d.]+)\s*([a-z]*)", value) if whole else []
         seconds = sum(float(digits) * _UNITS[unit] for digits, unit in parts)
-        if not 0 < seconds < 1e10:
+        if not 0 < seconds < 1e10 and not (self._zero and whole and not seconds):
             self.fail(f"{value!r} should be a length of time such as 90s, 15m, 8h or 7d", param, ctx)
         return seconds
 

@@ -42,4 +42,5 @@ def trim(tx: Tx, vcluster_id: int) -> None:
 def asked(tx: Tx, vcluster_id: int) -> int:
     """Return how many nodes a vcluster asks for, beyond its size."""
     pending = requests.every(tx, states=[RequestState.PENDING], vcluster_id=vcluster_id)
-    return sum(one.count for request in pending if request.kind == "grow" for one in request.tuples)
+    return sum(sum(one.count for one in request.tuples) - request.granted
+               for request in pending if request.kind in ("grow", "move"))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from cod.model import Policy
+from collections import Counter
+from collections.abc import Mapping
+
+from cod.model import Group, Policy, Refused
+from cod.policy.nodes import energy_accounting
 from cod.policy.scheduler import preemption
 from cod.policy.scheduler.snapshot import ANYTHING
 from cod.policy.sharing import entitlements
 from cod.store.engine import Tx
+from cod.store.nodes import energy, types
 from cod.store.people import groups
-from cod.store.scheduler import node_counts, vclusters
+from cod.store.scheduler import node_counts, reservations, vclusters
 
 
 def between(
@@ -24,3 +29,24 @@ def between(
     beyond = preemption.beyond(entitled.get(holder, ANYTHING), vclusters.kept(tx, holder, now) + open_)
     own = entitled.get(asking)
     return beyond, "" if own is None else preemption.within(own, vclusters.kept(tx, asking, now), wanted)
+
+
+def check_room(tx: Tx, group: Group, nodes: Mapping[int, int], policy: Policy, now: float) -> None:
+    """Raise `Refused` where a group may not hold so many more nodes, by type, as its limits stand."""
+    used = energy.node_seconds(tx, energy_accounting.month(now), [group.id])
+    limits = groups.type_limits(tx, group.id)
+    entitlement = entitlements.of([group], policy, 0, limits, used).get(group.id, ANYTHING)
+    held = Counter(reservations.moving(tx, group.id))
+    for _state, type_id, holder, count in energy.nodes(tx):
+        held[type_id] += count if holder == group.id else 0
+    total, most = held.total() + sum(nodes.values()), entitlement.limit
+    if entitlement.used_up:
+        raise Refused("conflict", f"group {group.name} has used its node-hours of this month", "nodes")
+    if most is not None and total > most:
+        raise Refused("conflict", f"group {group.name} may hold {most} nodes at once, and would hold {total}", "nodes")
+    for type_id, count in nodes.items():
+        limit = entitlement.type_limits.get(type_id)
+        if limit is not None and held[type_id] + count > limit:
+            name = types.get(tx, type_id).name
+            raise Refused("conflict", f"group {group.name} may hold {limit} nodes of type {name} at once, and would "
+                          f"hold {held[type_id] + count}", "nodes")

@@ -28,6 +28,9 @@ def takeable(
 
     open_   nodes that leave the vcluster for this request already
     """
+    if request.source_id == vcluster.id and vcluster.state == VclusterState.ACTIVE:
+        leaving = reclaims.leaving(tx, vcluster.id) - open_
+        return min(count, preemption.movable(vclusters.held(tx, vcluster.id), leaving))
     asking = vclusters.get(tx, request.vcluster_id)
     if vcluster.state != VclusterState.ACTIVE or asking is None:
         return 0
@@ -164,9 +167,10 @@ def ease(tx: Tx, reclaim_id: int, count: int, left: int, now: float) -> int:
     return count
 
 
-def close(tx: Tx, reclaim: Reclaim, now: float) -> None:
-    """Take no more by it: nodes that were chosen and are still held may stay."""
-    reservations.drop(tx, reclaims.held_ids(tx, reclaim))
+def close(tx: Tx, reclaim: Reclaim, now: float, given: Sequence[Node] = ()) -> None:
+    """Take no more by it: nodes that were chosen and are still held may stay, but for those that are just `given`."""
+    going = {node.id for node in given}
+    reservations.drop(tx, [one for one in reclaims.held_ids(tx, reclaim) if one not in going])
     vcm_outbox.over(tx, reclaim, ReclaimState.CANCELLED, now)  # whatever was given: what was not may be used again
     state = ReclaimState.DONE if reclaim.given else ReclaimState.CANCELLED
     reclaims.change(tx, reclaim, state=state, ended_at=now)

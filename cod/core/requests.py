@@ -12,7 +12,7 @@ from cod.states import RequestState, VclusterState
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.people import groups
-from cod.store.scheduler import requests, reservations, vclusters
+from cod.store.scheduler import reclaims, requests, reservations, vclusters
 
 
 def checked(
@@ -60,7 +60,8 @@ def decide(tx: Tx, request_id: int, state: RequestState, reason: str, now: float
     if done:
         _drop(tx, [request_id], now)
         request = requests.get(tx, request_id)
-        if request is not None and request.kind == "grow" and state != RequestState.GRANTED:
+        if request is not None and (request.kind == "move" or (
+                request.kind == "grow" and state != RequestState.GRANTED)):
             address_blocks.trim(tx, request.vcluster_id)
     return done
 
@@ -90,6 +91,20 @@ def reject(tx: Tx, request_id: int, reason: str, now: float) -> bool:
     return True
 
 
+def conclude_move(tx: Tx, request_id: int, now: float) -> bool:
+    """End a move for which no node is kept any more: it has brought what there was. False while there are such."""
+    request = requests.get(tx, request_id, lock=True)
+    if request is None or request.state != RequestState.PENDING:
+        return False
+    if reservations.any_for(tx, request_id) or reclaims.open_for(tx, [request_id]):
+        return False
+    wanted = sum(one.count for one in request.tuples)
+    if not request.granted:
+        return reject(tx, request_id, "none of the nodes that were to move is left", now)
+    short = "" if request.granted == wanted else f"{request.granted} of {wanted} nodes have moved; no others are left"
+    return decide(tx, request_id, RequestState.GRANTED, short, now)
+
+
 def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
     """End a vcluster that holds no node: at once, or when its volumes have been withdrawn from its addresses."""
     if volumes.detach_all(tx, vcluster, now):
@@ -113,7 +128,9 @@ def take_back(tx: Tx, request: Request, reason: str, now: float) -> bool:
 
 
 def suspend(tx: Tx, vcluster_id: int, now: float) -> None:
-    """Let a vcluster get nothing for the time being: its requests wait, and nothing is kept or taken for them."""
+    """Let a vcluster get nothing for the time being: its requests wait, and nothing is kept or taken for them. Moves
+    end."""
+    withdraw(tx, vcluster_id, "the lease of its vcluster has run out", now, kind="move")
     _drop(tx, [one.id for one in _pending(tx, vcluster_id)], now)
 
 

@@ -118,5 +118,5 @@ def _wishes(read: PassRows, many: bool) -> list[PendingRequest]:
         wishes.append(PendingRequest(
             request.id, vcluster.id, request.priority, request.submitted_at, vcluster.group_id, subnet, request.tuples,
             request.may_wait, request.may_spread, own.get(vcluster.id, {}), request.reason, vcluster.lease_time,
-            vcluster.isolated))
+            vcluster.isolated, request.source_id))
     return wishes

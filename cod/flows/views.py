@@ -89,9 +89,9 @@ def request_list(
     return lists.requests(tx, page, groups, **filters)
 
 
-def request(tx: Tx, request_id: int) -> RequestView:
-    """Return one request."""
-    found = views.requests(tx, request_id)
+def request(tx: Tx, request_id: int, groups: frozenset[int] | None = None) -> RequestView:
+    """Return one request, as these groups (None: all) see it."""
+    found = views.requests(tx, request_id, groups)
     if not found:
         raise Refused("not_found", f"there is no request {request_id}", "id")
     return found[0]

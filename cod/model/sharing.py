@@ -137,7 +137,12 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A row of `node_requests` with its tuples, in order."""
+    """A row of `node_requests` with its tuples, in order.
+
+    source_id  of a move: the vcluster whose nodes it gets; None: it is no move
+    deadline   of a move: when nodes that `source_id` still holds are taken
+    granted    of a move: nodes that its vcluster has got so far
+    """
 
     id: int
     vcluster_id: int
@@ -149,6 +154,9 @@ class Request:
     decided_at: float | None
     may_wait: bool = True
     may_spread: bool = False
+    source_id: int | None = None
+    deadline: float | None = None
+    granted: int = 0
     tuples: tuple[RequestTuple, ...] = ()
 
 

@@ -119,18 +119,25 @@ class VclusterView:
 
 @dataclass(frozen=True, slots=True)
 class RequestView:
-    """A node request for people. `templates`: 'name@revision' of each of its tuples, in order."""
+    """A node request for people. `templates`: 'name@revision' of each of its tuples, in order.
+
+    source   of a move: the vcluster whose nodes it gets; None for those who may not see it
+    leaving  of a move: nodes that `source` still holds
+    """
 
     request: Request
     vcluster: str
     templates: tuple[str, ...]
+    source: str | None = None
+    leaving: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ReclaimView:
     """A reclaim for people. `vcluster` loses nodes to `wanted_by`; `chosen`: names of those that go unless others are
     given instead; `promised`: by when the vcluster's VCM gives back those of them that it has promised, by name;
-    `block` is '' for nodes in no block; `wanted_by` is None for those who may not see it.
+    `block` is '' for nodes in no block; `wanted_by` is None for those who may not see it; `moves`: an owner moves the
+    nodes there, whatever the priorities.
     """
 
     reclaim: Reclaim
@@ -140,6 +147,7 @@ class ReclaimView:
     block: str
     chosen: tuple[str, ...]
     promised: Mapping[str, float] = field(default_factory=dict)
+    moves: bool = False
 
 
 @dataclass(frozen=True, slots=True)

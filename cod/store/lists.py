@@ -57,14 +57,14 @@ def vclusters(
 
 def requests(
     tx: Tx, page: Page, groups: Groups, *, vcluster: str | None = None, state: str | None = None,
-    group: str | None = None,
+    group: str | None = None, kind: str | None = None,
 ) -> Listed[RequestView]:
     """Return requests for nodes, the newest first."""
     r, v = t.node_requests.c, t.vclusters.c
-    query = views.request_query(groups, {}).where(*views.called(vcluster))
+    query = views.request_query(groups, {r.kind: kind}).where(*views.called(vcluster))
     query = query.where(*_several(r.state, state), *_of_group(v.group_id, group), *having(page.q, v.name, r.reason))
     rows = page_of(tx, query, page, {"id": r.id, "priority": r.priority}, "-id", r.id)
-    return Listed(views.request_views(tx, rows), rows.next, rows.total)
+    return Listed(views.request_views(tx, rows, groups), rows.next, rows.total)
 
 
 def reclaims(

@@ -25,7 +25,7 @@ from cod.model import (
     dotted,
     joined,
 )
-from cod.states import OWN_SYSTEM
+from cod.states import OWN_SYSTEM, ReclaimState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.people.access import theirs
@@ -167,27 +167,42 @@ def vcluster_views(tx: Tx, rows: Sequence[Any]) -> list[VclusterView]:
     ]
 
 
-def requests(tx: Tx, request_id: int) -> list[RequestView]:
+def requests(tx: Tx, request_id: int, groups: frozenset[int] | None = None) -> list[RequestView]:
     """Return the node request with that id, for people; nothing where there is none."""
-    return request_views(tx, list(tx.execute(request_query(None, {t.node_requests.c.id: request_id}))))
+    return request_views(tx, list(tx.execute(request_query(None, {t.node_requests.c.id: request_id}))), groups)
+
+
+_source = t.vclusters.alias()
 
 
 def request_query(groups: frozenset[int] | None, wanted: Mapping[Column[Any], object]) -> Select[Any]:
     """Return the rows that `request_views` takes, without an order."""
-    query = select(*_REQUEST, t.vclusters.c.name).join_from(
-        t.node_requests, t.vclusters, t.node_requests.c.vcluster_id == t.vclusters.c.id)
+    query = select(*_REQUEST, t.vclusters.c.name, _source.c.name, _source.c.group_id).join_from(
+        t.node_requests, t.vclusters, t.node_requests.c.vcluster_id == t.vclusters.c.id).outerjoin(
+        _source, t.node_requests.c.source_id == _source.c.id)
     return query.where(*only(wanted), *theirs(t.vclusters.c.group_id, groups))
 
 
-def request_views(tx: Tx, rows: Sequence[Any]) -> list[RequestView]:
-    """Return requests for people from rows of `request_query`."""
+def request_views(tx: Tx, rows: Sequence[Any], groups: frozenset[int] | None) -> list[RequestView]:
+    """Return requests for people from rows of `request_query`; where a move's nodes come from is told to these groups
+    (None: all)."""
     tuples = _tuples(tx, [row[0] for row in rows])
+    leaving = _leaving(tx, [row[0] for row in rows if row[-2] is not None])
     views = []
     for row in rows:
         own = tuples.get(row[0], [])
-        request = replace(Request(*row[:-1]), tuples=tuple(each for each, _ in own))
-        views.append(RequestView(request, row[-1], tuple(name for _, name in own)))
+        request = replace(Request(*row[:-3]), tuples=tuple(each for each, _ in own))
+        source = row[-2] if groups is None or row[-1] in groups else None
+        views.append(RequestView(request, row[-3], tuple(name for _, name in own), source, leaving.get(row[0], 0)))
     return views
+
+
+def _leaving(tx: Tx, ids: list[int]) -> dict[int, int]:
+    """Return nodes that are still to be given back for requests, by request."""
+    c = t.reclaims.c
+    query = select(c.request_id, func.sum(c["count"] - c.given)).where(c.state == ReclaimState.OPEN)
+    return {row[0]: int(row[1]) for part in slices(ids)
+            for row in tx.execute(query.where(c.request_id.in_(part)).group_by(c.request_id))}
 
 
 def _tuples(tx: Tx, ids: list[int]) -> dict[int, list[tuple[RequestTuple, str]]]:
@@ -218,7 +233,8 @@ def reclaim_query(
     all), and from that one."""
     r, k, b, q = t.reclaims.c, t.node_types.c, t.node_blocks.c, t.node_requests.c
     query = (
-        select(*_RECLAIM, _holder.c.name, _taker.c.name, k.name, func.coalesce(b.name, ""), _taker.c.group_id)
+        select(*_RECLAIM, _holder.c.name, _taker.c.name, k.name, func.coalesce(b.name, ""), _taker.c.group_id,
+               q.source_id)
         .join_from(t.reclaims, _holder, r.vcluster_id == _holder.c.id).join(t.node_types, r.type_id == k.id)
         .join(t.node_requests, r.request_id == q.id).join(_taker, q.vcluster_id == _taker.c.id)
         .outerjoin(t.node_blocks, r.block_id == b.id)
@@ -230,9 +246,10 @@ def reclaim_views(tx: Tx, rows: Sequence[Any], groups: frozenset[int] | None) ->
     """Return reclaims for people from rows of `reclaim_query`; who gets the nodes is told to these groups (None:
     all)."""
     chosen = _chosen(tx, [row[0] for row in rows])
-    return [ReclaimView(Reclaim(*row[:-5]), row[-5], row[-4] if groups is None or row[-1] in groups else None, row[-3],
-                        row[-2], tuple(found := chosen.get(row[0], {})),
-                        {name: at for name, at in found.items() if at is not None}) for row in rows]
+    return [ReclaimView(Reclaim(*row[:-6]), row[-6], row[-5] if groups is None or row[-2] in groups else None, row[-4],
+                        row[-3], tuple(found := chosen.get(row[0], {})),
+                        {name: at for name, at in found.items() if at is not None}, row[-1] is not None)
+            for row in rows]
 
 
 def _chosen(tx: Tx, ids: list[int]) -> dict[int, dict[str, float | None]]:

@@ -27,6 +27,7 @@ def every_news() -> list[notices.NoticeText]:
         notices.extended(WEB), notices.lease_ended(WEB), notices.drained(WEB), notices.deleted(WEB, "user:ann"),
         notices.reclaim(WEB, ["web-1"], 2, 1e9), notices.reclaim_dropped(WEB, 1),
         notices.reclaimed(WEB, ["web-1", "web-2"]), notices.request_rejected(WEB, 9, "no such node"),
+        notices.move(WEB, ["web-1"], "batch", "user:ann", 1e9), notices.moved(WEB, ["web-1"]),
         notices.node_lost(WEB, "n7", "its fan is loud"), notices.hardware_changed("n7", "t1", "t2", "web", "memory"),
         notices.quarantined(long, "it broke"),
         notices.port_given_up("leaf", "p1", "n7", 20, "no such port"), notices.captured("n7", long, "mine@2"),
@@ -68,6 +69,7 @@ def test_a_notice_leads_to_the_form_that_helps() -> None:
     links = {each["kind"]: each["link"] for each in every_news()}
     assert links["lease-warning"] == links["lease-ended"] == "/vclusters/web#extend"
     assert (links["reclaim"], links["reclaimed"]) == ("/vclusters/web#reclaims", "/vclusters/web#resize")
+    assert (links["move"], links["moved"]) == ("/vclusters/web#reclaims", "/vclusters/web#resize")
     assert (links["rejected"], links["quarantined"]) == ("/requests/9", f"/nodes/{'n' * 63}")
     assert {kind for kind, link in links.items() if link} == set(notices.REMEDIES)
 
@@ -79,6 +81,10 @@ def test_a_notice_leads_to_the_form_that_helps() -> None:
     (notices.reclaim(WEB, ["web-1", "web-2"], 2, 1e9), ["2 nodes", "COD takes these: web-1, web-2.",
                                                         "by 2001-09-09 01:46 UTC"]),
     (notices.reclaimed(WEB, ["web-1"]), ["priority: web-1.", "now has 4 nodes"]),
+    (notices.move(WEB, ["web-1"], "batch", "user:ann", 1e9), ["gives 1 node to vcluster batch, as user:ann decided.",
+                                                              "by 2001-09-09 01:46 UTC", "takes these: web-1."]),
+    (notices.move(WEB, ["web-1"], "", "user:ann", 1e9), ["to a vcluster of another group,"]),
+    (notices.moved(WEB, ["web-1"]), ["left vcluster web: web-1.", "now has 4 nodes"]),
     (notices.request_rejected(WEB, 9, "no type has 9 disks"), ["no type has 9 disks."]),
     (notices.hardware_changed("n7", "t1", "t2", None), ["of type t1 and is of type t2", "its last report"]),
     (notices.quarantined("n7", "it broke!"), ["it broke! It", "returns it to service"]),

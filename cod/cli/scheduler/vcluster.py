@@ -14,6 +14,7 @@ from cod.cli.show import (
     MOUNT,
     PREFIX,
     SPAN,
+    Span,
     ago,
     as_json,
     client,
@@ -235,6 +236,62 @@ def release(
     if wait:
         value = wait_until(api, name, lambda v: not leaving & {n["name"] for n in v["nodes"]}, timeout, quiet=as_json)
     shown(ctx, value, in_full, as_json)
+
+
+@vcluster.command()
+@click.argument("source")
+@click.argument("target")
+@click.argument("nodes", type=click.IntRange(1))
+@click.option("--within", type=Span(zero=True), help="Time after which nodes still held are taken, such as 6h; "
+              "0: at once. [default: the site's grace of a reclaim]")
+@click.option("--type", "types", multiple=True, help="Move only nodes of this type. May be repeated.")
+@click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
+@as_json
+@click.pass_context
+def move(
+    ctx: click.Context, source: str, target: str, nodes: int, within: float | None, types: tuple[str, ...],
+    key: str | None, as_json: bool,
+) -> None:
+    """Move nodes from SOURCE to TARGET. They are reserved for TARGET, drained in SOURCE, taken when they are released
+    or at the deadline, erased, and installed with TARGET's template. `cod request withdraw` ends a move.
+
+    \b
+    Example:
+      cod vcluster move batch web 4 --within 6h
+    """
+    body = {"to": target, "nodes": nodes, "within": within, "types": list(types)}
+    shown(ctx, client(ctx).post(path("vclusters", source, "moves"), body, key), lambda v: move_table([v]), as_json)
+
+
+def move_table(values: list[Any]) -> Any:
+    """Return moves for people."""
+    return table(
+        ("REQUEST", "FROM", "TO", "NODES", "HELD", "ON THE WAY", "MOVED", "STATE", "DEADLINE", "REASON"),
+        [(v["id"], v["move"]["source"], v["vcluster"], (wanted := sum(t["count"] for t in v["tuples"])),
+          str(v["move"]["leaving"]),
+          str(max(0, wanted - v["move"]["leaving"] - v["move"]["granted"])) if v["state"] == "pending" else "-",
+          str(v["move"]["granted"]), v["state"], ago(v["move"]["deadline"]) if v["move"]["leaving"] else "-",
+          v["reason"]) for v in values])
+
+
+@vcluster.command()
+@click.option("--to", "target", help="Only moves to this vcluster.")
+@click.option("--all", "ended", is_flag=True, help="Include moves that are over.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True,
+              help="Number of newest entries.")
+@as_json
+@watching
+@click.pass_context
+def moves(ctx: click.Context, target: str | None, ended: bool, limit: int, as_json: bool, watch: bool) -> None:
+    """List moves of nodes between vclusters, oldest first. HELD nodes are still in the source.
+
+    \b
+    Example:
+      cod vcluster moves --watch
+    """
+    api = client(ctx)
+    watched(lambda: api.newest("/requests", limit, kind="move", vcluster=target, state=None if ended else "pending"),
+            move_table, as_json, watch)
 
 
 @vcluster.command()

@@ -82,7 +82,7 @@ def acts(plan: Plan, site: Site) -> list[Act]:
 
 
 def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Result[int]:
-    """Give the request its nodes: all of them, or `Stale` is raised and none."""
+    """Give the request its nodes: all of them, or `Stale` is raised and none. A move gets those that have come."""
     claims.confirm(tx, claim, now)
     request = requests.get(tx, granted.request_id, lock=True)
     if request is None or request.state != RequestState.PENDING:
@@ -92,8 +92,9 @@ def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Re
     if vcluster is None or not alive or vcluster.drain_until is not None:
         raise nodes.Changed(f"vcluster {request.vcluster_id} gets no nodes any more")
     seats = _seats(tx, granted.shares, site)
-    core_requests.decide(tx, request.id, RequestState.GRANTED, "", now)
-    _admit(tx, vcluster, request, site, now)
+    if request.source_id is None:
+        core_requests.decide(tx, request.id, RequestState.GRANTED, "", now)
+    _admit(tx, vcluster, request, len(seats), site, now)
     hostnames = vclusters.free_hostnames(tx, vcluster.id)
     effects: set[Effect] = set()
     slow = now + _wake_time(tx, sum(node.state == NodeState.OFF for node, _ in seats), site)
@@ -102,6 +103,9 @@ def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Re
                             template_id=share.template_id, hostname=next(hostnames), now=now)
         effects.update(_set_going(tx, node, held, vcluster, slow, site, now))
     vcm_outbox.granted(tx, request, vclusters.get(tx, vcluster.id) or vcluster, [node.id for node, _ in seats], now)
+    if request.source_id is not None:
+        requests.count_granted(tx, request.id, len(seats))
+        core_requests.conclude_move(tx, request.id, now)
     return Result(len(seats), tuple(effects))
 
 
@@ -134,14 +138,14 @@ def _set_going(
     return transitions.wakes(node, transitions.apply(tx, held, step, now=now, actor=ACTOR, policy=site.policy))
 
 
-def _admit(tx: Tx, vcluster: Vcluster, request: Request, site: Site, now: float) -> None:
+def _admit(tx: Tx, vcluster: Vcluster, request: Request, nodes_: int, site: Site, now: float) -> None:
     if vcluster.state == VclusterState.PENDING:
         began = vclusters.change(
             tx, vcluster, now, state=VclusterState.ACTIVE, leased_at=now, expires_at=now + vcluster.lease_time,
             warned=leases.begun(vcluster.lease_time, site.policy))
         notices.tell(tx, began, notice_texts.lease_began(began), now)
-    elif request.kind == "grow":
-        vclusters.change(tx, vcluster, now, size=vcluster.size + sum(one.count for one in request.tuples))
+    elif request.kind in ("grow", "move"):
+        vclusters.change(tx, vcluster, now, size=vcluster.size + nodes_)
 
 
 def tell(tx: Tx, *, refusals: Sequence[Refusal], claim: Claim, now: float) -> Result[int]:
@@ -150,6 +154,8 @@ def tell(tx: Tx, *, refusals: Sequence[Refusal], claim: Claim, now: float) -> Re
     for no in refusals:
         if not no.final:
             requests.explain(tx, no.request_id, no.sentence)
+        elif no.code == "ended":
+            core_requests.conclude_move(tx, no.request_id, now)
         else:
             core_requests.reject(tx, no.request_id, no.sentence, now)
     return Result(len(refusals))
@@ -208,13 +214,18 @@ def seize(tx: Tx, *, reclaim_id: int, claim: Claim, site: Site, now: float) -> R
     leaving = _seized(tx, reclaim, vcluster, site, now)
     answered = preemption.answer(tx, reclaim, leaving, now)
     if answered.state == ReclaimState.OPEN:
-        preemption.close(tx, answered, now)
+        preemption.close(tx, answered, now, leaving)
         preemption.spared(tx, answered, now)
-    cause = f"taken for request {reclaim.request_id}, of higher priority"
+    request = requests.get(tx, reclaim.request_id)
+    moves = request is not None and request.source_id is not None
+    cause = f"moved by request {reclaim.request_id}" if moves else (
+        f"taken for request {reclaim.request_id}, of higher priority")
     effects = assignment.release(tx, leaving, cause=cause, now=now, actor=ACTOR, policy=site.policy)
     if leaving:
         smaller = vclusters.change(tx, vcluster, now, size=vcluster.size - len(leaving))
-        notices.tell(tx, smaller, notice_texts.reclaimed(smaller, [node.name for node in leaving]), now)
+        names = [node.name for node in leaving]
+        notices.tell(tx, smaller, notice_texts.moved(smaller, names) if moves else
+                     notice_texts.reclaimed(smaller, names), now)
     return Result(len(leaving), effects)
 
 

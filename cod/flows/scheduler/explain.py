@@ -49,7 +49,7 @@ def waits(tx: Tx, *, request_id: int, scene: PassRows, snapshot: Snapshot, site:
 
     `scene`, `snapshot`: the site as `core.snapshot.look` sees it. Raises `Refused` ('not_found').
     """
-    found = views.requests(tx, request_id)
+    found = views.requests(tx, request_id, groups)
     if not found:
         raise Refused("not_found", f"there is no request {request_id}", "id")
     request = found[0].request

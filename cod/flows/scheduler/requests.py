@@ -51,8 +51,12 @@ def check_size(wanted: Sequence[object]) -> None:
         raise Refused("invalid", f"a request has at most {MOST_TUPLES} tuples, not {len(wanted)}", "tuples")
 
 
-def withdraw(tx: Tx, *, request_id: int, reason: str, now: float) -> Result[RequestView]:
-    """Take back a request that waits. The first request of a vcluster ends with the vcluster only."""
+def withdraw(
+    tx: Tx, *, request_id: int, reason: str, now: float, seen: frozenset[int] | None = None
+) -> Result[RequestView]:
+    """Take back a request that waits. The first request of a vcluster ends with the vcluster only. The value is the
+    request as the groups in `seen` (None: all) see it. Of a move, nodes that have not
+    been granted stay where they are, or are free."""
     request = requests.get(tx, request_id)
     if request is None:
         raise Refused("not_found", f"there is no request {request_id}", "id")
@@ -65,7 +69,7 @@ def withdraw(tx: Tx, *, request_id: int, reason: str, now: float) -> Result[Requ
         raise Refused("conflict", f"request {request_id} does not wait: it is {request.state}", "id")
     if vcluster is not None:  # it does without the node that it lost
         vclusters.change(tx, vcluster, now, size=vcluster.size - 1)
-    return Result(_shown(tx, request), (Effect("wake", "manager"),))
+    return Result(views.requests(tx, request.id, seen)[0], (Effect("wake", "manager"),))
 
 
 def _shown(tx: Tx, request: Request) -> RequestView:

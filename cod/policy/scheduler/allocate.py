@@ -28,6 +28,10 @@ sentence (`policy.scheduler.reasons`).
 **Whoever has waited long** and can have nothing yet holds back what it will need (`policy.scheduler.backfill`). Later
 ones of its priority or a lower one may use that only if they are done by the time that it can be served.
 
+**Moves** between two vclusters (`PendingRequest.source_id`) are no part of this: their nodes were chosen by an owner,
+are reserved from the beginning, and are granted one by one as they come free. What they bring counts for the limit of
+the group that gets it from the beginning, too.
+
 **Sameness.** The plan depends on the snapshot as sets, never on the order of its rows; planning again when nothing has
 changed decides nothing.
 
@@ -46,13 +50,14 @@ from cod.model import Policy
 from cod.policy.scheduler import placement, priority, reasons
 from cod.policy.scheduler.backfill import Backfill, back
 from cod.policy.scheduler.feasibility import Feasibility, Fit
-from cod.policy.scheduler.inventory import Inventory
+from cod.policy.scheduler.inventory import Inventory, Own
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.limits import Limits
 from cod.policy.scheduler.packing import pack
 from cod.policy.scheduler.placement import Found, Want
 from cod.policy.scheduler.preemption import Candidates, Level
 from cod.policy.scheduler.snapshot import (
+    USABLE,
     Cache,
     Decision,
     FreeNodes,
@@ -76,6 +81,8 @@ def decide(snapshot: Snapshot, policy: Policy, now: float, fitting: Feasibility 
     """
     fitting = fitting or Feasibility(snapshot)
     choice = _Choice(snapshot, fitting, policy, now)
+    for move in (wish for wish in snapshot.wishes if wish.source_id is not None):
+        choice.move(move)
     for peers in priority.peers(snapshot, policy, fitting, now):
         choice.decide(peers)
     return choice.decision()
@@ -104,6 +111,29 @@ class _Choice:
         """Return what has been decided, in the order of the requests."""
         return Decision(tuple(self._grants), tuple(self._takes), tuple(self._noes), tuple(self._eases),
                         dict(self._kept), self._holdback.holds())
+
+    def move(self, wish: PendingRequest) -> None:
+        """Grant what is free of the nodes that are reserved for a move, or say what it waits for. One that nothing is
+        reserved for any more has come to its end."""
+        holder, source = self._snapshot.holders.get(wish.vcluster_id), self._snapshot.holders.get(wish.source_id or 0)
+        if holder is None or over(holder, self._now):  # it ends with the lease: see `core.requests.suspend`
+            self._noes.append(reasons.run_out(wish))
+            return
+        own = self._stock.own.get(wish.id, Own())
+        free, coming, taking = +own.free, own.coming.total(), own.taking.total()
+        portless = Counter({kind: count for kind, count in free.items() if wish.isolated and kind.port != USABLE})
+        free -= portless
+        within = source is not None and source.group_id == wish.group_id  # what `source` holds is its group's already
+        gained = free + own.coming + (Counter() if within else own.taking)
+        self._limits.add(wish.group_id, gained)
+        self._lenders.add(wish.group_id, gained.total())
+        if free:
+            wanted = Cache(wish.tuples[0].template_id, wish.group_id)
+            self._grants.append(Grant(wish.id, tuple(
+                Share(0, wish.tuples[0].template_id, lot, part) for kind, count in sorted(free.items())
+                for lot, part in self._stock.take(kind, count, wish.id, wanted))))
+        if not free or coming or taking or portless:
+            self._noes.append(reasons.moving(wish, coming, taking, portless.total()))
 
     def decide(self, peers: Sequence[PendingRequest]) -> None:
         """Grant wishes of one priority and age, or say why not.

@@ -20,6 +20,7 @@ from cod.policy.scheduler.priority import ordered
 from cod.policy.scheduler.reasons import held, in_, nodes, portless
 from cod.policy.scheduler.snapshot import (
     Allocation,
+    Decision,
     FreeNodes,
     Holder,
     IncomingNodes,
@@ -129,6 +130,8 @@ def explain(
     it."""
     wish = {wish.id: wish for wish in snapshot.wishes}[request_id]
     fitting = Feasibility(snapshot)
+    if wish.source_id is not None:
+        return _of_move(snapshot, policy, wish, fitting, promises, now)
     fits = [fitting.fit(one, wish) for one in wish.tuples]
     kinds = {kind for fit in fits for kind in fit.kinds}
     site_of = {type_id: count for fit in fits for type_id, count in fit.site_of.items()}
@@ -139,10 +142,7 @@ def explain(
                   for one in order[:place]
                   if any(not types.isdisjoint(fitting.fit(each, one).site_of) for each in one.tuples))
     decision = decide(snapshot, policy, now, fitting)
-    code, sentence = "granted", "It is granted in the next pass."
-    for no in decision.refusals:
-        if no.request_id == request_id:
-            code, sentence = no.code, f"{no.sentence[:1].upper()}{no.sentence[1:]}."
+    code, sentence = _verdict(decision, request_id)
     parts = Explanation(
         request_id, code, sentence,
         wanted=sum(one.count for one in wish.tuples),
@@ -163,6 +163,29 @@ def explain(
              f"request {one.id}" for one in snapshot.wishes} | {request_id: "it"}
     ports = [] if code == "ports" else [f"{said}." for said in [portless(wish, fitting)] if said]
     return replace(parts, reason=sentence, sentence=" ".join([*_summary(parts), *ports, *held(holds, names, now)]))
+
+
+def _verdict(decision: Decision, request_id: int) -> tuple[str, str]:
+    """Return the code and the sentence of what becomes of a request."""
+    for no in decision.refusals:
+        if no.request_id == request_id:
+            return no.code, f"{no.sentence[:1].upper()}{no.sentence[1:]}."
+    return "granted", "It is granted in the next pass."
+
+
+def _of_move(
+    snapshot: Snapshot, policy: Policy, wish: PendingRequest, fitting: Feasibility, promises: Promises, now: float
+) -> Explanation:
+    """Return what a move waits for: its own nodes, which no other request can get."""
+    code, sentence = _verdict(decide(snapshot, policy, now, fitting), wish.id)
+    free, coming = (sum(row.count for row in rows if row.reserved == wish.id) for rows in (snapshot.lots,
+                                                                                        snapshot.coming))
+    chances = [chance for reclaim in snapshot.reclaims if reclaim.request_id == wish.id and reclaim.open
+               for chance in _from_reclaim(reclaim, snapshot.holders[reclaim.vcluster_id].name, promises, now)]
+    known = [f"Next that is known: {one.sentence}." for one in sorted(chances, key=lambda one: one.at or 0.0)[:1]]
+    wanted = sum(one.count for one in wish.tuples)
+    return Explanation(wish.id, code, " ".join([sentence, *known]), wanted, wanted, free, coming, 1,
+                       chances=tuple(chances), reason=sentence)
 
 
 def _mine(rows: Iterable[FreeNodes | IncomingNodes], kinds: Set[NodeKind], request_id: int) -> int:

@@ -7,13 +7,13 @@ plan.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cod.policy.scheduler.feasibility import Feasibility, Fit
 from cod.policy.scheduler.placement import Found, Want
 from cod.policy.scheduler.preemption import size
-from cod.policy.scheduler.snapshot import ANYTHING, Entitlement, PendingRequest, Refusal, Snapshot
+from cod.policy.scheduler.snapshot import ANYTHING, Entitlement, NodeKind, PendingRequest, Refusal, Snapshot
 
 
 class Limits:
@@ -81,10 +81,14 @@ class Limits:
 
     def give(self, wish: PendingRequest, found: Found) -> None:
         """Count what a request got, or waits for with nodes of its own."""
-        for place in found.places if self._entitlements else ():
-            for kind, count in place.items():
-                self._held[wish.group_id] += count
-                self._types[wish.group_id, kind.type] += count
+        for place in found.places:
+            self.add(wish.group_id, place)
+
+    def add(self, group_id: int, nodes: Mapping[NodeKind, int]) -> None:
+        """Count nodes that a move brings to a group."""
+        for kind, count in nodes.items() if self._entitlements else ():
+            self._held[group_id] += count
+            self._types[group_id, kind.type] += count
 
     def refusal(self, want: Want, fitting: Feasibility) -> Refusal:
         """Say which limit stands against a request that is not admitted."""

@@ -75,6 +75,12 @@ def takeable(
     return min(mobile, spare(holder, now, open_=open_), bound)
 
 
+def movable(held: int, leaving: int) -> int:
+    """Return how many nodes an owner may move out of a vcluster that holds so many, of which some leave already. Its
+    owner decides, as about releasing nodes: its creation size protects it from others only; one node stays."""
+    return max(0, held - leaving - 1)
+
+
 def spare(holder: Holder, now: float, *, open_: int = 0) -> int:
     """Return how many nodes a vcluster may lose to any request; `open_` as in `takeable`."""
     if over(holder, now) and not open_:
@@ -184,8 +190,12 @@ class Candidates:
 
     def gain(self, wish: PendingRequest) -> None:
         """Count what a request gets, or waits for with nodes of its own, as its group's."""
+        self.add(wish.group_id, size(wish))
+
+    def add(self, group_id: int, nodes: int) -> None:
+        """Count nodes that a move brings to a group."""
         if self._kept.any:
-            self._kept.add(wish.group_id, size(wish))
+            self._kept.add(group_id, nodes)
             self._most.clear()
 
     def levels(self, priority: int, equals: Within) -> list[Level]:

@@ -1,4 +1,4 @@
-"""In which order requests are looked at. Pure.
+"""In which order requests are looked at. Pure. Moves have no place in it: they compete with nobody.
 
 Highest priority first. Of one priority those that stay within their groups' guarantees first, then by the groups' ranks
 (`policy.sharing.shares`), where a site has such. Then the oldest; requests whose ages fall into the same step of
@@ -21,7 +21,7 @@ def ordered(snapshot: Snapshot, policy: Policy, fitting: Feasibility, now: float
     """Return the requests that wait, the one that is looked at first in front. The order of two depends on no third,
     but for what a group asked for earlier of its guarantee."""
     places = _places(snapshot, now)
-    return sorted(snapshot.wishes, key=lambda wish: (
+    return sorted(_competing(snapshot), key=lambda wish: (
         -wish.priority, places.get(wish.id, _PLAIN), age(wish, policy), choice(wish, fitting), wish.submitted_at,
         wish.id))
 
@@ -34,6 +34,10 @@ def peers(snapshot: Snapshot, policy: Policy, fitting: Feasibility, now: float) 
     return [list(group) for _, group in groups]
 
 
+def _competing(snapshot: Snapshot) -> list[PendingRequest]:
+    return [wish for wish in snapshot.wishes if wish.source_id is None]
+
+
 _PLAIN = (True, 0)
 
 
@@ -42,7 +46,7 @@ def _places(snapshot: Snapshot, now: float) -> dict[int, tuple[bool, int]]:
     group those that were submitted first have the guarantee."""
     kept = Kept(snapshot, now)
     places = {}
-    for wish in sorted(snapshot.wishes, key=lambda one: (-one.priority, one.submitted_at, one.id)):
+    for wish in sorted(_competing(snapshot), key=lambda one: (-one.priority, one.submitted_at, one.id)):
         entitlement = snapshot.entitlements.get(wish.group_id)
         if entitlement is not None:
             sure = kept.within(wish) == "guarantee"

@@ -66,6 +66,19 @@ def waiting(wish: PendingRequest, coming: int, taking: int) -> Refusal:
     return Refusal(wish.id, "taking" if taking else "coming", "waits for " + " and ".join(parts))
 
 
+def moving(wish: PendingRequest, coming: int, taking: int, portless: int) -> Refusal:
+    """Say what a move waits for; one that waits for nothing is over. `portless`: nodes that have come without a usable
+    switch port, which an isolated vcluster needs."""
+    if portless and not coming and not taking:
+        return Refusal(wish.id, "ports", f"waits: {nodes(portless)} of it ha{'s' if portless == 1 else 've'} no usable "
+                       "switch port, and its vcluster is isolated")
+    if not coming and not taking:
+        return Refusal(wish.id, "ended", "none of the nodes that were to move is left")
+    parts = [f"{nodes(taking)} that the other vcluster still holds"] if taking else []
+    parts += [f"{nodes(coming)} on {'its' if coming == 1 else 'their'} way"] if coming else []
+    return Refusal(wish.id, "taking" if taking else "coming", "waits for " + " and ".join(parts))
+
+
 def why_not(want: Want, fitting: Feasibility, held: bool = False) -> Refusal:
     """Say why a request can have nothing now, and whether it ever will. `held`: nodes are held back for it."""
     wish, anywhere = want.wish, replace(want.wish, isolated=False)

@@ -179,6 +179,7 @@ class PendingRequest:
     reason  what was last said about why it waits
     lease   seconds that its vcluster lasts if it begins now; endless where nobody knows
     isolated  its vcluster is in a VLAN of its own: its nodes need switch ports that COD can change
+    source_id  of a move: the vcluster whose nodes it gets, and no others; None: it is no move
     """
 
     id: int
@@ -194,6 +195,7 @@ class PendingRequest:
     reason: str = ""
     lease: float = float("inf")
     isolated: bool = False
+    source_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +243,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A request that is satisfied, whole, out of free nodes."""
+    """A request that is satisfied out of free nodes: whole, but for a move, which gets nodes as they come."""
 
     request_id: int
     shares: tuple[Share, ...]
@@ -273,7 +275,7 @@ class Refusal:
     code  'coming' (nodes are on their way), 'taking' (nodes are being reclaimed for it), 'busy' (others hold what it
           needs), 'limit' (its group may not hold more), 'ports' (its vcluster is isolated, and too few matching nodes
           have usable switch ports): it waits. 'impossible' (the site will never have it, or the group's limit is
-          lower), 'now' (it would not wait): it is rejected
+          lower), 'now' (it would not wait): it is rejected; 'ended': a move that nothing is left of
     """
 
     request_id: int
@@ -283,7 +285,7 @@ class Refusal:
     @property
     def final(self) -> bool:
         """Return whether the request is rejected."""
-        return self.code in ("impossible", "now")
+        return self.code in ("impossible", "now", "ended")
 
 
 @dataclass(frozen=True, slots=True)

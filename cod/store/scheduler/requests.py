@@ -18,15 +18,17 @@ _COLUMNS = [t.node_requests.c[f.name] for f in dataclasses.fields(Request) if f.
 
 def add(
     tx: Tx, *, vcluster_id: int, kind: str, priority: int, tuples: Sequence[RequestTuple], now: float,
-    key: str | None = None, may_wait: bool = True, may_spread: bool = False,
+    key: str | None = None, may_wait: bool = True, may_spread: bool = False, source_id: int | None = None,
+    deadline: float | None = None,
 ) -> Request:
-    """Return a new pending request. `kind` is create, grow or replace; `key` is unique (the caller looks first).
+    """Return a new pending request. `kind` is create, grow, replace or move; `key` is unique (the caller looks first).
 
     may_wait    False: it is rejected unless it can be met at once; may_spread: a tuple's nodes may be of several blocks
+    source_id, deadline  of a move, as in `model.Request`
     """
     request_id = new_id(tx.execute(insert(t.node_requests).values(
         key=key, vcluster_id=vcluster_id, kind=kind, state=RequestState.PENDING, priority=priority,
-        submitted_at=now, may_wait=may_wait, may_spread=may_spread)))
+        submitted_at=now, may_wait=may_wait, may_spread=may_spread, source_id=source_id, deadline=deadline)))
     tx.execute(insert(t.request_tuples), [
         {"request_id": request_id, "position": position, "count": one.count, "attributes": one.attributes,
          "template_id": one.template_id} for position, one in enumerate(tuples)])
@@ -77,13 +79,15 @@ class Pending(NamedTuple):
     may_wait: bool
     may_spread: bool
     reason: str
+    source_id: int | None
     tuples: tuple[RequestTuple, ...]
 
 
 def pending_rows() -> Select[Any]:
     """Return what `pending` reads anew each time."""
     r = t.node_requests.c
-    return (select(r.id, r.vcluster_id, r.priority, r.submitted_at, r.may_wait, r.may_spread, r.reason)
+    return (select(r.id, r.vcluster_id, r.priority, r.submitted_at, r.may_wait, r.may_spread, r.reason,
+                   r.source_id)
             .where(r.state == RequestState.PENDING).order_by(r.id))
 
 
@@ -116,6 +120,12 @@ def end(tx: Tx, request_id: int, state: RequestState, reason: str, now: float) -
     done = tx.execute(update(r).where(r.c.id == request_id, r.c.state == RequestState.PENDING)
                       .values(state=state, reason=reason, decided_at=now))
     return done.rowcount == 1
+
+
+def count_granted(tx: Tx, request_id: int, nodes: int) -> None:
+    """Count further nodes that a move has brought."""
+    r = t.node_requests
+    tx.execute(update(r).where(r.c.id == request_id).values(granted=r.c.granted + nodes))
 
 
 def explain(tx: Tx, request_id: int, reason: str) -> None:

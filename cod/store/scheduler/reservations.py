@@ -81,6 +81,22 @@ def drop(tx: Tx, node_ids: Sequence[int]) -> None:
         tx.execute(delete(t.reservations).where(_r.node_id.in_(part)))
 
 
+def any_for(tx: Tx, request_id: int) -> bool:
+    """Return whether any node is kept for that request."""
+    return tx.scalar(select(_r.node_id).where(_r.request_id == request_id).limit(1)) is not None
+
+
+def moving(tx: Tx, group_id: int) -> dict[int, int]:
+    """Return nodes that moves bring to vclusters of a group from elsewhere, by type."""
+    n, r, taker, holder = t.nodes.c, t.node_requests.c, t.vclusters.alias(), t.vclusters.alias()
+    query = (select(n.type_id, func.count()).join_from(t.reservations, t.nodes, _r.node_id == n.id)
+             .join(t.node_requests, _r.request_id == r.id).join(taker, r.vcluster_id == taker.c.id)
+             .outerjoin(holder, n.vcluster_id == holder.c.id)
+             .where(r.source_id.is_not(None), taker.c.group_id == group_id, n.type_id.is_not(None),
+                    func.coalesce(holder.c.group_id, 0) != group_id).group_by(n.type_id))
+    return {row[0]: row[1] for row in tx.execute(query)}
+
+
 def clear(tx: Tx, request_ids: Sequence[int]) -> None:
     """Keep no node for those requests any more."""
     for part in slices(request_ids):

@@ -96,7 +96,7 @@ node_requests = table(
     Column("id", Id, primary_key=True),
     Column("key", String(80), unique=True, comment="the client's id for it: repeating a request is harmless"),
     Column("vcluster_id", Id, ForeignKey("vclusters.id"), nullable=False, index=True),
-    Column("kind", String(16), nullable=False, comment="create, grow or replace"),
+    Column("kind", String(16), nullable=False, comment="create, grow, replace or move"),
     Column("state", String(16), nullable=False, index=True, comment="see states.RequestState"),
     Column("reason", Text, nullable=False, default="", comment="why it waits or was rejected"),
     Column("priority", Integer, nullable=False, comment="its group's, when submitted"),
@@ -106,7 +106,10 @@ node_requests = table(
            comment="false: rejected if it cannot be met now"),
     Column("may_spread", Boolean, nullable=False, default=False, server_default=false(),
            comment="a tuple's nodes may be of several blocks"),
-    comment="Requests for nodes; satisfied or rejected as a whole.",
+    Column("source_id", Id, ForeignKey("vclusters.id"), index=True, comment="of a move: from whom; else null"),
+    Column("deadline", Time, comment="of a move: when nodes that are still held are taken; else null"),
+    Column("granted", Integer, nullable=False, default=0, server_default="0", comment="of a move: nodes so far"),
+    comment="Requests for nodes; satisfied or rejected as a whole; moves as their nodes come.",
 )
 
 request_tuples = table(

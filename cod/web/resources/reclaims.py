@@ -37,6 +37,7 @@ class ReclaimReply(Reply):
     chosen      nodes that go at the deadline unless others of the kind are given before
     promised    by when the vcluster's manager gives back those of them that it has promised, by node
     attributes  what the request wants of them (XML); every node of the type has it
+    moves       an owner moves the nodes to `wanted_by`, whatever the priorities
     """
 
     id: int
@@ -53,6 +54,7 @@ class ReclaimReply(Reply):
     state: ReclaimState
     chosen: list[str]
     promised: dict[str, float]
+    moves: bool
     created_at: float
     ended_at: float | None
 
@@ -62,7 +64,8 @@ class ReclaimReply(Reply):
         own = {key: getattr(view.reclaim, key) for key in cls.model_fields if hasattr(view.reclaim, key)}
         return cls(**own, vcluster=view.vcluster, wanted_by=view.wanted_by or OTHERS,
                    request=view.reclaim.request_id if view.wanted_by else None,
-                   type=view.type, block=view.block, chosen=list(view.chosen), promised=dict(view.promised))
+                   type=view.type, block=view.block, chosen=list(view.chosen), promised=dict(view.promised),
+                   moves=view.moves)
 
 
 class ReclaimList(ListPage[ReclaimReply]):

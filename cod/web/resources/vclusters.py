@@ -11,7 +11,7 @@ from cod import model
 from cod.flows import views
 from cod.flows.nodes import host_keys
 from cod.flows.people.access import RequiredRight
-from cod.flows.scheduler import requests, vclusters
+from cod.flows.scheduler import moves, requests, vclusters
 from cod.flows.vcms import vcms
 from cod.model import AskedTuple, AskedVolume, Refused, Result, Right
 from cod.pool import Tx
@@ -30,6 +30,7 @@ from cod.web.models import (
     TemplateName,
     Xml,
 )
+from cod.web.resources import moves as moving
 from cod.web.resources.nodes import HistoryList, HistoryQuery, Move, NodeReply
 from cod.web.resources.volumes import DeleteAfter, MountPoint
 from cod.web.routes import ANYBODY, Call, Flow, Named, Names, Numbered, Shaped, listed, number, route, see, use
@@ -207,6 +208,9 @@ class KnownHosts(Reply):
         return "".join(f"{line}\n" for line in self.lines)
 
 
+Kind = Literal["create", "grow", "replace", "move"]
+
+
 class RequestQuery(Paged):
     """Which requests to list."""
 
@@ -214,6 +218,7 @@ class RequestQuery(Paged):
     group: str | None = Field(default=None, max_length=63)
     state: Annotated[str | None, OneOrSeveral(RequestState)] = Field(
         default=None, max_length=200, description="one, or several with commas between")
+    kind: Kind | None = None
     sort: Literal["id", "-id", "priority", "-priority"] = "-id"
 
 
@@ -237,11 +242,12 @@ class RequestReply(Reply):
     """A request for nodes; `reason` says why it waits or was rejected.
 
     may_wait    false: it is rejected unless it can be met at once; may_spread: see RequestSubmit's `spread`
+    move        of kind 'move': whose nodes it gets, and how far it is; else null
     """
 
     id: int
     vcluster: str
-    kind: Literal["create", "grow", "replace"]
+    kind: Kind
     state: RequestState
     reason: str
     priority: int
@@ -250,12 +256,15 @@ class RequestReply(Reply):
     may_wait: bool
     may_spread: bool
     tuples: list[TupleReply]
+    move: moving.MoveReply | None = None
 
     @classmethod
     def of(cls, view: model.RequestView) -> RequestReply:
         """Return the reply from the view."""
         request = view.request
-        own = {key: getattr(request, key) for key in cls.model_fields if key not in ("vcluster", "tuples")}
+        own = {key: getattr(request, key) for key in cls.model_fields if key not in ("vcluster", "tuples", "move")}
+        if request.source_id is not None:
+            own["move"] = moving.MoveReply.of(view)
         tuples = [TupleReply(count=each.count, attributes=each.attributes, template=name)
                   for each, name in zip(request.tuples, view.templates, strict=True)]
         return cls(**own, vcluster=view.vcluster, tuples=tuples)
@@ -349,11 +358,17 @@ REQUESTS = (
           lambda a: partial(views.request_list, page=a.query.page, groups=a.who.groups, **a.query.filters),
           reply=listed(RequestList, RequestReply.of), query=RequestQuery),
     route("GET", "/requests/{id}", see("request"), "Show a request and why it waits",
-          lambda a: partial(views.request, request_id=number(a.names.id)), reply=RequestReply, names=Numbered),
+          lambda a: partial(views.request, request_id=number(a.names.id), groups=a.who.groups), reply=RequestReply,
+          names=Numbered),
     route("POST", "/vclusters/{name}/requests", use("vcluster"), "Ask for more nodes: all of the tuples, or nothing",
           _nodes_wanted, reply=RequestReply, body=RequestSubmit, status=202, makes="/requests/{id}", names=Named),
     route("DELETE", "/requests/{id}", use("request"), "Withdraw a request that waits",
           lambda a: partial(requests.withdraw, request_id=number(a.names.id), reason=f"withdrawn by {a.actor}",
-                            now=a.now),
+                            now=a.now, seen=a.who.groups),
           reply=RequestReply, names=Numbered),
+    route("POST", "/vclusters/{name}/moves", moving.claims, "Move nodes to another vcluster; the reply is its request",
+          lambda a: partial(moves.start, source=a.names.name, target=a.body.to, count=a.body.nodes,
+                            within=a.body.within, only=a.body.types, key=a.key, site=a.site, now=a.now, actor=a.actor,
+                            seen=a.who.groups),
+          reply=RequestReply, body=moving.MoveStart, status=202, makes="/requests/{id}", names=Named),
 )

@@ -17,12 +17,14 @@ from cod.flows.volumes import volumes
 from cod.model import NodeView, ReclaimView, Right, Site, SshKey, Who
 from cod.model import Page as Part
 from cod.pool import Tx
+from cod.states import VclusterState
 from cod.web.portal import documents, formatting, forms
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, PageCall, api, to
+from cod.web.resources.moves import MoveStart
 from cod.web.resources.network.names import NameReply, NameSet
 from cod.web.resources.nodes import HistoryQuery
-from cod.web.resources.vclusters import Release, Resize, VclusterInFull, VclusterQuery
+from cod.web.resources.vclusters import Release, RequestReply, Resize, VclusterInFull, VclusterQuery
 from cod.web.routes import ANYBODY, Call, Named, NamedLabel, Names, see
 
 FEW = Part(limit=10)
@@ -50,13 +52,21 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "vcm": vcms.find(tx, vcluster=name),
         "names": vcluster_names.every(tx, vcluster=name, site=ask.site),
         "mounts": volumes.mounted(tx, vcluster_id=view.vcluster.id)}
+    targets = _targets(tx, ask.who, name) if view.vcluster.state == VclusterState.ACTIVE and len(nodes) > 1 else []
     keys = sshkeys.of_group(tx, view.group)
     run = {name: documents.described(templates.resolve(tx, name=name))
            for name in {view.template, *(one.template for one in nodes if one.template)}}
     return rest | {"view": view, "v": view.vcluster, "nodes": nodes, "ssh": partial(ssh, site=ask.site),
                    "keys": keys, "group": groups.one(tx, view.group), "seeded": run[view.template].seeded,
-                   "locked": locked(nodes, keys, run),
+                   "locked": locked(nodes, keys, run), "targets": targets,
                    "givable": {one.reclaim.id: _givable(one, nodes) for one in rest["reclaims"]}}
+
+
+def _targets(tx: Tx, who: Who, name: str) -> list[str]:
+    """Return the active vclusters, by name, that nodes can move to: others that `who` works with."""
+    found = views.vcluster_list(tx, page=Part(limit=1000), groups=who.groups, state=VclusterState.ACTIVE)
+    return [one.vcluster.name for one in found
+            if one.vcluster.name != name and offered(who, Right.USE, one.vcluster.group_id)]
 
 
 def _givable(view: ReclaimView, nodes: Sequence[NodeView]) -> list[NodeView]:
@@ -112,6 +122,10 @@ def _released(ask: Call[Named, Release], reply: VclusterInFull) -> str:
     return f"Released: {', '.join(ask.body.nodes)}."
 
 
+def _moved(ask: Call[Named, MoveStart], reply: RequestReply) -> str:
+    return f"{formatting.count(ask.body.nodes, 'node')} of {ask.names.name} will move to {reply.vcluster}."
+
+
 def _named(ask: Call[NamedLabel, NameSet], reply: NameReply) -> str:
     return f"{reply.full} leads to {reply.target}."
 
@@ -127,6 +141,8 @@ ACTIONS = (
     Action(SHOWN + "/extend", api("POST", "/vclusters/{name}/extend"), SHOWN, to(SHOWN),
            lambda ask, reply: f"The lease of {reply.name} is extended.", {"lease": forms.seconds}),
     Action(SHOWN + "/release", api("POST", "/vclusters/{name}/release"), SHOWN, to(SHOWN), _released),
+    Action(SHOWN + "/moves", api("POST", "/vclusters/{name}/moves"), SHOWN, to(SHOWN), _moved,
+           {"within": forms.seconds}),
     Action(SHOWN + "/end", api("DELETE", "/vclusters/{name}"), SHOWN, to("/vclusters"),
            lambda ask, reply: f"{reply.name} ends; its nodes go back."),
     Action(SHOWN + "/reclaims/{id}/answer", api("POST", "/reclaims/{id}/answer"), SHOWN, to(SHOWN),
