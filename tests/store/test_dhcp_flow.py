@@ -32,9 +32,9 @@ from cod.model import (
 from cod.policy.nodes.newcomers import Newcomers
 from cod.pool import in_transaction
 from cod.states import NodeEvent, NodeState
-from cod.store import tables
+from cod.store import dns_zones, tables
 from cod.store.engine import Tx
-from cod.store.nodes import bindings, captures, conflicts, nodes, secrets
+from cod.store.nodes import bindings, captures, conflicts, dns_names, nodes, secrets
 from cod.store.nodes.dhcp_batch import probes
 from cod.store.people import groups
 from cod.store.scheduler import vclusters
@@ -583,6 +583,18 @@ def test_a_declined_system_address_is_replaced_from_the_block(tx: Tx, site: Site
     assert offer is not None
     assert offer.yiaddr != own
     assert offer.hostname == "web1"
+
+
+def test_a_name_whose_address_is_not_replaced_leaves_dns(tx: Tx, site: Site) -> None:
+    """Secondaries hear of it: another machine uses the address."""
+    own = held_node(tx, site, state="active")
+    vcluster = web(tx)
+    tx.execute(update(tables.vcluster_blocks).values(first_address=ipv4(own), last_address=ipv4(own)))
+    zones = {("vcluster", vcluster.name), ("subnet", "lab")}
+    before = dns_zones.serials(tx, zones)
+    one(tx, ask("DECLINE", stage="os", requested=own), site)
+    assert dns_names.of_vcluster(tx, vcluster.id) == {}
+    assert {zone for zone, serial in dns_zones.serials(tx, zones).items() if serial > before[zone]} == zones
 
 
 def test_inform_tells_options_and_binds_nothing(tx: Tx, site: Site) -> None:

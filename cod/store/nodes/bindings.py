@@ -109,6 +109,7 @@ def reserve(tx: Tx, node: Node, mac: str, vcluster: Vcluster, hostname: str, now
     """
     release(tx, node.id)
     blocks = address_blocks.of(tx, vcluster.id)
+    dns_zones.touch(tx, [("vcluster", vcluster.name), *{("subnet", block.subnet) for block in blocks}], now)
     address = _free(tx, blocks, now)
     if address is None:
         raise Refused("conflict", f"vcluster {vcluster.name} has no free address in "
@@ -116,7 +117,6 @@ def reserve(tx: Tx, node: Node, mac: str, vcluster: Vcluster, hostname: str, now
     forget(tx, [address])
     subnet = next(block.subnet for block in blocks if address in block.addresses)
     add(tx, [Binding(address, mac, "vcluster", node.id, subnet, hostname, "reserved", FOREVER)])
-    dns_zones.touch(tx, [("vcluster", vcluster.name), ("subnet", subnet)], now)
     return address
 
 
