@@ -126,7 +126,7 @@ def reclaim(vcluster: Vcluster, nodes: Sequence[str], count: int, deadline: floa
     """Describe a reclaim of `count` nodes by `deadline`; the manager chose `nodes` (names; may be empty)."""
     chosen = f" Unless other matching nodes are released before, COD takes these: {_names(nodes)}." if nodes else ""
     return _news("reclaim", f"{vcluster.name}: {_nodes(count)} to release",
-                 f"A request of higher priority needs {_nodes(count)} of vcluster {vcluster.name}. Release them by "
+                 f"{_request(vcluster)} needs {_nodes(count)} of vcluster {vcluster.name}. Release them by "
                  f"{_at(deadline)}. Nodes that are not released by then are powered off and taken, and their disks "
                  f"are erased.{chosen}", _page(vcluster, "reclaims"))
 
@@ -141,8 +141,14 @@ def reclaim_dropped(vcluster: Vcluster, count: int) -> NoticeText:
 def reclaimed(vcluster: Vcluster, nodes: Sequence[str]) -> NoticeText:
     """Describe nodes that were seized; the vcluster's size is what is left."""
     return _news("reclaimed", f"{vcluster.name}: {_nodes(len(nodes))} taken back",
-                 f"These nodes left vcluster {vcluster.name} for a request of higher priority: {_names(nodes)}. The "
+                 f"These nodes left vcluster {vcluster.name}: {_names(nodes)}. {_request(vcluster)} needed them. The "
                  f"vcluster now has {_nodes(vcluster.size)}.", _page(vcluster, "resize"))
+
+
+def _request(vcluster: Vcluster) -> str:
+    if vcluster.preemptible:
+        return "The vcluster is preemptible, and another request"
+    return "A request of higher priority"
 
 
 def move(vcluster: Vcluster, nodes: Sequence[str], target: str, actor: str, deadline: float) -> NoticeText:

@@ -12,7 +12,7 @@ from cod import notice_texts
 from cod.core import entitlements, notices, vcm_outbox
 from cod.model import Node, NodeView, Policy, Reclaim, Request, Vcluster
 from cod.policy.scheduler import leases, preemption
-from cod.policy.scheduler.snapshot import USABLE, Holder
+from cod.policy.scheduler.snapshot import USABLE, effective
 from cod.states import ReclaimState, VclusterState
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
@@ -35,12 +35,12 @@ def takeable(
     if vcluster.state != VclusterState.ACTIVE or asking is None:
         return 0
     wanted = sum(one.count for one in request.tuples)
-    holder = Holder(
-        vcluster.id, vcluster.name, groups.get(tx, vcluster.group_id).priority, vclusters.held(tx, vcluster.id),
-        vcluster.creation_size, reclaims.leaving(tx, vcluster.id), vcluster.expires_at, vcluster.drain_until)
+    holder = preemption.holder(vcluster, groups.get(tx, vcluster.group_id).priority, vclusters.held(tx, vcluster.id),
+                               reclaims.leaving(tx, vcluster.id))
     beyond, within = entitlements.between(tx, vcluster.group_id, asking.group_id, wanted, policy, now, open_=open_)
-    return preemption.takeable(holder, count, request.priority, request.vcluster_id, now, open_=open_, beyond=beyond,
-                               within=within)
+    return preemption.takeable(
+        holder, count, effective(request.priority, asking.preemptible), request.vcluster_id, now, open_=open_,
+        beyond=preemption.EVERYTHING if vcluster.preemptible else beyond, within="" if asking.preemptible else within)
 
 
 def victims(tx: Tx, vcluster: Vcluster, kind: NodeKindRow, count: int, many: bool, policy: Policy,
@@ -49,7 +49,7 @@ def victims(tx: Tx, vcluster: Vcluster, kind: NodeKindRow, count: int, many: boo
 
     many  the site has more than one subnet
     """
-    priority = groups.get(tx, vcluster.group_id).priority
+    priority = effective(groups.get(tx, vcluster.group_id).priority, vcluster.preemptible)
     by = now - preemption.inertia(priority, policy)
     return leases.victims(node_counts.pick_held(tx, vcluster.id, kind, many, by), count)
 

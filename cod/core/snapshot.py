@@ -23,11 +23,12 @@ from cod.policy.scheduler.snapshot import (
     OpenReclaim,
     PendingRequest,
     Snapshot,
+    effective,
 )
 from cod.policy.sharing import entitlements
 from cod.states import NodeState, VclusterState
 from cod.store.engine import Tx
-from cod.store.scheduler import node_counts, pass_rows
+from cod.store.scheduler import node_counts, pass_rows, vclusters
 from cod.store.scheduler.pass_rows import PassRows
 
 
@@ -60,7 +61,7 @@ def snapshot(tx: Tx, site: Site, now: float) -> Snapshot:
 
 
 def _snapshot(read: PassRows, many: bool, rules: Policy) -> Snapshot:
-    inertia = {each.id: preemption.inertia(read.groups[each.group_id].priority, rules) for each in read.live}
+    inertia = {each.id: preemption.inertia(_priority(read, each), rules) for each in read.live}
     wishes = _wishes(read, many)
     isolated = {wish.id for wish in wishes if wish.isolated}
     return Snapshot(
@@ -69,7 +70,8 @@ def _snapshot(read: PassRows, many: bool, rules: Policy) -> Snapshot:
         coming=[IncomingNodes(NodeKind(*kind), count, request_id, waking)
                 for (kind, request_id, waking), count in read.coming.items()],
         holdings=[Allocation(one.vcluster_id, NodeKind(*one.kind), one.nodes, one.mobile,
-                             None if one.first_later is None else one.first_later + inertia[one.vcluster_id])
+                             None if one.first_later is None else one.first_later + inertia[one.vcluster_id],
+                             one.started)
                   for one in read.held],
         holders=_holders(read),
         reclaims=[OpenReclaim(one.id, one.vcluster_id, one.request_id,
@@ -101,9 +103,12 @@ def _holders(read: PassRows) -> dict[int, Holder]:
         nodes[one.vcluster_id] += one.nodes
     for reclaim in read.reclaims:
         leaving[reclaim.vcluster_id] += reclaim.count - reclaim.given
-    return {each.id: Holder(each.id, each.name, read.groups[each.group_id].priority, nodes[each.id],
-                            each.creation_size, leaving[each.id], each.expires_at, each.drain_until, each.group_id)
+    return {each.id: preemption.holder(each, read.groups[each.group_id].priority, nodes[each.id], leaving[each.id])
             for each in read.live if each.state != VclusterState.RELEASING}
+
+
+def _priority(read: PassRows, vcluster: vclusters.Live) -> int:
+    return effective(read.groups[vcluster.group_id].priority, vcluster.preemptible)
 
 
 def _wishes(read: PassRows, many: bool) -> list[PendingRequest]:
@@ -116,7 +121,7 @@ def _wishes(read: PassRows, many: bool) -> list[PendingRequest]:
         vcluster = live[request.vcluster_id]
         subnet = (vcluster.subnet or "") if many else ""
         wishes.append(PendingRequest(
-            request.id, vcluster.id, request.priority, request.submitted_at, vcluster.group_id, subnet, request.tuples,
-            request.may_wait, request.may_spread, own.get(vcluster.id, {}), request.reason, vcluster.lease_time,
-            vcluster.isolated, request.source_id))
+            request.id, vcluster.id, effective(request.priority, vcluster.preemptible), request.submitted_at,
+            vcluster.group_id, subnet, request.tuples, request.may_wait, request.may_spread, own.get(vcluster.id, {}),
+            request.reason, vcluster.lease_time, vcluster.isolated, request.source_id))
     return wishes

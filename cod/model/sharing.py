@@ -89,6 +89,7 @@ class Vcluster:
     ended_at: float | None
     leased_at: float | None = None
     isolated: bool = False
+    preemptible: bool = False
 
 
 @dataclass(frozen=True, slots=True)

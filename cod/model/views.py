@@ -16,7 +16,7 @@ class NodeView:
     """A node for people. `address` is the one it has now; `template` is 'name@revision'.
 
     immune_until  when its scheduling inertia ends, or ended: from then on it may be taken for others
-    priority      of the group that holds it
+    priority      of the group that holds it; None: nobody, or a preemptible vcluster, which has no inertia
     host_keys     that COD installed it with; read only where the node is shown in full
     """
 

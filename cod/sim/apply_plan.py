@@ -114,14 +114,14 @@ def _take(world: World, take: Preempt) -> None:
     if request is None:
         raise Impossible(f"{take.count} nodes are taken for request {take.request_id}, which does not wait")
     now, policy = world.clock.now, world.policy
-    inertia = preemption.inertia(cluster.group.priority, policy)
+    inertia = preemption.inertia(cluster.priority, policy)
     mobile = [one for one in cluster.held if one.kind == take.kind and not one.reclaim
               and (one.assigned_at or 0.0) + inertia <= now]
     wish = request.as_pending()
     kept = world.kept()
     may_lose = preemption.takeable(
-        cluster.as_holder(), len(mobile), wish.priority, wish.vcluster_id, now, beyond=kept.beyond(cluster.group.id),
-        within=kept.within(wish))
+        cluster.as_holder(), len(mobile), wish.priority, wish.vcluster_id, now,
+        beyond=kept.beyond(cluster.as_holder().group_id), within=kept.within(wish))
     reclaim = Reclaim(world.new_id(), cluster, request, take.kind, now + policy.reclaim_grace, take.count)
     chosen = cluster.owner.choose(reclaim, mobile)
     if len(chosen) != take.count or take.count > may_lose or not set(chosen) <= set(mobile):

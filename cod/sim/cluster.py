@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple, Protocol
 
 from cod.model import Group, Policy, RequestTuple
 from cod.policy.scheduler import preemption
-from cod.policy.scheduler.snapshot import Allocation, Cache, Holder, NodeKind, PendingRequest
+from cod.policy.scheduler.snapshot import Allocation, Cache, Holder, NodeKind, PendingRequest, effective
 from cod.sim.scenario import records as sc
 from cod.states import Disk, NodeState, RequestState, VclusterState
 
@@ -86,6 +86,7 @@ class Cluster:
     may_spread: bool
     state: VclusterState = VclusterState.PENDING
     creation_size: int = 0
+    preemptible: bool = False
     leased_at: float = 0.0
     expires_at: float | None = None
     drain_until: float | None = None
@@ -103,6 +104,11 @@ class Cluster:
         """Return the id of the cluster's group."""
         return self.group.id
 
+    @property
+    def priority(self) -> int:
+        """Return the priority of the cluster and of its requests."""
+        return effective(self.group.priority, self.preemptible)
+
     def changed(self) -> None:
         """Note that the cluster's machines, size or lease have changed."""
         self.seen = self.holder = None
@@ -112,8 +118,7 @@ class Cluster:
     def as_holder(self) -> Holder:
         """Return the cluster as the holder of its nodes, in the form that the manager sees."""
         if self.holder is None:
-            self.holder = Holder(self.id, self.name, self.group.priority, len(self.held), self.creation_size,
-                                 self.leaving, self.expires_at, self.drain_until, self.group.id)
+            self.holder = preemption.holder(self, self.group.priority, len(self.held), self.leaving)
         return self.holder
 
     def holdings(self, policy: Policy, now: float) -> tuple[Allocation, ...]:
@@ -123,7 +128,8 @@ class Cluster:
         return self.seen
 
     def _holdings(self, policy: Policy, now: float) -> tuple[tuple[Allocation, ...], float]:
-        inertia = preemption.inertia(self.group.priority, policy)
+        inertia = preemption.inertia(self.priority, policy)
+        started: dict[NodeKind, Counter[float]] = defaultdict(Counter)
         count: Counter[NodeKind] = Counter()
         mobile: Counter[NodeKind] = Counter()
         until: dict[NodeKind, float] = {}
@@ -134,7 +140,10 @@ class Cluster:
                 until[machine.kind] = min(end, until.get(machine.kind, end))
             elif not machine.reclaim:
                 mobile[machine.kind] += 1
-        made = tuple(Allocation(self.id, kind, count[kind], mobile[kind], until.get(kind)) for kind in count)
+                if self.preemptible:
+                    started[machine.kind][machine.assigned_at or 0.0] += 1
+        made = tuple(Allocation(self.id, kind, count[kind], mobile[kind], until.get(kind),
+                                tuple(sorted(started[kind].items(), reverse=True))) for kind in count)
         return made, min(until.values(), default=float("inf"))
 
 
@@ -158,7 +167,7 @@ class ClusterRequest:
         if self.wish is None:
             cluster = self.cluster
             self.wish = PendingRequest(
-                self.id, cluster.id, cluster.group.priority, self.submitted_at, cluster.group_id, "",
+                self.id, cluster.id, cluster.priority, self.submitted_at, cluster.group_id, "",
                 (RequestTuple(self.count, cluster.needs, cluster.template_id),), self.may_wait, cluster.may_spread,
                 dict(Counter(machine.kind.type for machine in cluster.held)), self.reason, cluster.lease_time)
         return self.wish

@@ -87,12 +87,12 @@ class World:
 
     def create(
         self, owner: Owner, group: Group, size: int, template_id: int, *, name: str, needs: str, cache: bool,
-        lease: float | None, may_spread: bool, may_wait: bool = True,
+        lease: float | None, may_spread: bool, may_wait: bool = True, preemptible: bool = False,
     ) -> Cluster:
         """Return a new vcluster, pending until its request is granted."""
         lease_time = leases.length(lease, group, self.policy)
         cluster = Cluster(self.new_id(), name, group, owner, template_id, needs, cache, size, lease_time, may_spread,
-                          creation_size=size)
+                          creation_size=size, preemptible=preemptible)
         self.clusters[cluster.id] = cluster
         self._request(cluster, "create", size, may_wait)
         return cluster

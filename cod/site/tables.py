@@ -173,6 +173,10 @@ class PolicyTable(Table):
                                     "0: never")
     reclaim_grace: NotNegative = Field(300.0, description="seconds that a holder has to give nodes back before they "
                                        "are seized for a request of higher priority")
+    victims: tuple[Literal["cheap-type", "whole-block", "last-started"], ...] = Field(
+        ("cheap-type", "last-started"), description="which nodes of preemptible vclusters are taken first, the "
+        "criterion that counts most in front: cheap-type (of the type of lowest cost), whole-block (of the block that "
+        "can lose most), last-started (those whose work began last)")
     drain_grace: NotNegative = Field(300.0, description="seconds between the end of a lease and the seizure of its "
                                      "nodes")
     lease_warnings: tuple[Positive, ...] = Field((86400.0, 3600.0), description="seconds before the end of a lease at "
@@ -187,6 +191,13 @@ class PolicyTable(Table):
                             "says nothing; 0: no limit")
     max_lease: NotNegative = Field(0.0, description="seconds of a whole lease, with all extensions, where the group "
                                    "says nothing; 0: no limit")
+
+    @field_validator("victims")
+    @classmethod
+    def _once(cls, victims: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(victims)) < len(victims):
+            raise ValueError("should name each criterion once")
+        return victims
 
 
 class EnergyTable(Table):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import Column, Select, func, select
+from sqlalchemy import Column, Select, case, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from cod.model import (
@@ -63,7 +63,8 @@ def nodes(
 def node_query(groups: frozenset[int] | None, wanted: Mapping[Column[Any], object]) -> Select[Any]:
     """Return the rows that `node_views` takes, without an order; filtered by what in `wanted` is not None."""
     query = (
-        select(*_NODE, t.node_blocks.c.name, t.groups.c.priority, t.node_types.c.name, t.vclusters.c.name, *_REVISION)
+        select(*_NODE, t.node_blocks.c.name, case((t.vclusters.c.preemptible.is_(False), t.groups.c.priority)),
+               t.node_types.c.name, t.vclusters.c.name, *_REVISION)
         .select_from(t.nodes)
         .outerjoin(t.node_types, t.nodes.c.type_id == t.node_types.c.id)
         .outerjoin(t.node_blocks, t.nodes.c.block_id == t.node_blocks.c.id)

@@ -16,7 +16,7 @@ from cod.flows.scheduler import plan as flow
 from cod.model import Group, Policy, RequestTuple, Vcluster
 from cod.policy.scheduler import leases
 from cod.policy.scheduler.preemption import Candidates, Kept, Level, inertia
-from cod.policy.scheduler.snapshot import NodeKind, Preempt, Snapshot
+from cod.policy.scheduler.snapshot import NodeKind, Preempt, Snapshot, effective
 from cod.sim import apply_plan as sim_plan
 from cod.sim.cluster import Cluster, ClusterRequest, Machine
 from cod.sim.cluster import Reclaim as SimReclaim
@@ -54,11 +54,13 @@ class Loser:
     members: tuple[Member, ...]
     ends: float | None
     drains: float | None
+    preemptible: bool = False
 
 
 MEMBERS = st.builds(Member, st.sampled_from(MIBS), st.integers(0, 20).map(float), st.booleans())
 LOSERS = st.builds(Loser, st.integers(0, 3), st.integers(1, 3), st.lists(MEMBERS, max_size=6).map(tuple),
-                   st.sampled_from([None, 500.0, 500.0, 0.0, -1.0]), st.sampled_from([None, None, None, 9.0]))
+                   st.sampled_from([None, 500.0, 500.0, 0.0, -1.0]), st.sampled_from([None, None, None, 9.0]),
+                   st.sampled_from([False, False, True]))
 
 
 class Site:
@@ -79,11 +81,12 @@ class Site:
         self.kinds: set[NodeKind] = set()
         for number, one in enumerate(losers):
             for member in one.members:
-                self._member(number, member, one.priority, other.id, template)
+                self._member(number, member, effective(one.priority, one.preemptible), other.id, template)
 
     def _vcluster(self, number: int, one: Loser, template: int) -> Vcluster:
         made = vclusters.add(self.tx, name=f"v{number}", group_id=self.groups[one.priority].id, template_id=template,
-                             size=one.floor, attributes="", lease_time=1.0, subnet=SUBNET, now=0.0)
+                             size=one.floor, attributes="", lease_time=1.0, subnet=SUBNET, now=0.0,
+                             preemptible=one.preemptible)
         assert made is not None
         return vclusters.change(self.tx, made, 0.0, state=VclusterState.ACTIVE,
                                 expires_at=None if one.ends is None else NOW + one.ends,
@@ -110,14 +113,15 @@ def _simulated(vcluster: Vcluster, group: Group) -> Cluster:
         choose=lambda reclaim, candidates: leases.victims(candidates, reclaim.open), asked_back=lambda *_: None)
     return Cluster(vcluster.id, vcluster.name, group, owner, 1, "", False, vcluster.size, 1.0, False,
                    state=VclusterState.ACTIVE, creation_size=vcluster.creation_size, expires_at=vcluster.expires_at,
-                   drain_until=vcluster.drain_until)
+                   drain_until=vcluster.drain_until, preemptible=vcluster.preemptible)
 
 
 def planner(site: Site, seen: Snapshot, number: int, kind: NodeKind) -> int:
     """How many nodes the planner would take from one vcluster."""
     lenders = Candidates(seen, NOW)
     holder = site.vclusters[number].id
-    if holder == site.request.vcluster_id or not lenders.lends(holder, Level(site.request.priority - 1)):
+    priority = effective(site.request.priority, site.vclusters[site.own].preemptible)
+    if holder == site.request.vcluster_id or not lenders.lends(holder, Level(priority - 1)):
         return 0
     return lenders.able(kind, holder)
 
@@ -141,7 +145,8 @@ def taken(site: Site, number: int, kind: NodeKind, count: int) -> list[str] | No
 def simulated(site: Site, number: int, kind: NodeKind, count: int) -> list[str] | None:
     """Return the nodes that the simulator would take."""
     request = ClusterRequest(1, site.sim[site.own], "grow", 1, NOW)
-    request.wish = replace(request.as_pending(), priority=site.request.priority)
+    request.wish = replace(request.as_pending(), priority=effective(
+        site.request.priority, site.vclusters[site.own].preemptible))
     made: dict[int, SimReclaim] = {}
     world: Any = SimpleNamespace(
         pending={1: request}, clusters={site.sim[number].id: site.sim[number]}, clock=SimpleNamespace(now=NOW),
@@ -188,6 +193,9 @@ def test_all_agree_who_may_lose_how_many_nodes(losers: list[Loser], own: int, pr
 
 @pytest.mark.parametrize(("change", "most"), [
     ({}, 2), ({"priority": 3}, 0), ({"floor": 2}, 1), ({"drains": 9.0}, 0), ({"ends": -1.0}, 0),
+    ({"preemptible": True, "floor": 3}, 3), ({"preemptible": True, "priority": 3}, 3),
+    ({"preemptible": True, "members": (Member(4096, 0.0, False), Member(4096, 20.0, True))}, 1),
+    ({"preemptible": True, "drains": 9.0}, 0),
     ({"members": (Member(4096, 0.0, False), Member(4096, 20.0, False), Member(4096, 20.0, True))}, 1),
 ])
 def test_each_part_of_the_rule_protects(tx: Tx, change: dict[str, Any], most: int) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cod.model import NodeType, Policy, RequestTuple
 from cod.policy.scheduler.snapshot import (
     COLD,
+    PREEMPTIBLE,
     WARM,
     Allocation,
     Cache,
@@ -92,11 +93,14 @@ OLD = 7  # id of a request that waits already and may have nodes reserved
 
 
 @st.composite
-def snapshots(draw: st.DrawFn, settled: bool = False, tuples: int = 2, contended: bool = False) -> Snapshot:
+def snapshots(
+    draw: st.DrawFn, settled: bool = False, tuples: int = 2, contended: bool = False, preemptible: bool = True,
+) -> Snapshot:
     """Small sites with every kind of trouble.
 
     settled    nothing is reserved or being taken yet
     contended  requests want what lower priorities hold
+    preemptible  some vclusters are preemptible
     """
     kinds = st.sampled_from(KINDS)
     reserved = st.sampled_from([0, 0, 0] if settled else [0, 0, 0, OLD, 99])
@@ -108,20 +112,23 @@ def snapshots(draw: st.DrawFn, settled: bool = False, tuples: int = 2, contended
     for number in range(1, draw(st.integers(0, 4)) + 1):
         own = draw(st.dictionaries(kinds, st.integers(1, 4), max_size=3))
         held = sum(own.values())
+        given_up = preemptible and draw(st.integers(0, 3)) == 3
         left = 0
         for where, count in own.items():
             leaving = 0 if settled or left + 1 > held else draw(st.sampled_from([0, 0, 0, 1]))
             left += leaving
-            mobile = draw(st.integers(0, count - leaving))
+            mobile = count - leaving if given_up else draw(st.integers(0, count - leaving))
             immune = NOW + 50 if mobile + leaving < count else None
-            holdings.append(Allocation(number, where, count, mobile, immune))
+            late = draw(st.integers(0, mobile)) if given_up else 0
+            started = ((NOW - 5, late), (NOW - draw(st.sampled_from([50, 500])), mobile - late)) if given_up else ()
+            holdings.append(Allocation(number, where, count, mobile, immune, tuple(one for one in started if one[1])))
             if leaving:
                 reclaims.append(OpenReclaim(len(reclaims) + 1, number, OLD, where, leaving,
                                             draw(st.sampled_from([NOW - 1, NOW + 5]))))
         ends = draw(st.sampled_from([None, None, NOW + 500, NOW + 500 if contended else NOW - 5]))
         drains = draw(st.sampled_from([None, NOW - 1, NOW + 1])) if ends == NOW - 5 else None
-        holders.append(holder(number, held, draw(st.integers(0, held)), draw(st.integers(0, 2 if contended else 3)),
-                              leaving=left,
+        floor, priority = draw(st.integers(0, held)), draw(st.integers(0, 2 if contended else 3))
+        holders.append(holder(number, held, *((0, PREEMPTIBLE) if given_up else (floor, priority)), leaving=left,
                               expires_at=ends, drain_until=drains))
     wanted = st.builds(RequestTuple, st.integers(1, 4), st.just(""), st.just(1)) if contended else TUPLES
     wishes = [wish(number, *draw(st.lists(wanted, min_size=1, max_size=tuples)),
@@ -130,6 +137,8 @@ def snapshots(draw: st.DrawFn, settled: bool = False, tuples: int = 2, contended
                    may_wait=draw(st.sampled_from([True, True, True, False])),
                    may_spread=draw(st.sampled_from([False, False, True])))
               for number in range(1, draw(st.integers(0, 5)) + 1)]
+    if preemptible and wishes and draw(st.integers(0, 3)) == 3:
+        wishes[-1] = replace(wishes[-1], priority=PREEMPTIBLE)
     if wishes and not settled:
         wishes[0] = replace(wishes[0], id=OLD, may_wait=True)
     if holders and wishes and draw(st.booleans()):
@@ -205,10 +214,12 @@ def _given(seen: Snapshot, where: FreeNodes, count: int, wanted: PendingRequest,
     ends = now + wanted.lease if wanted.lease < float("inf") else None
     known = seen.holders.get(wanted.vcluster_id, holder(wanted.vcluster_id, 0, 0, wanted.priority, expires_at=ends))
     # It counts as its creation size: else what it grew by could be taken from those that it has had for long.
-    known = replace(known, held=known.held + count, floor=known.floor + count)
+    known = replace(known, held=known.held + count, floor=0 if wanted.preemptible else known.floor + count)
     held = {(one.vcluster_id, one.kind): one for one in seen.holdings}
     before = held.get((known.id, where.kind), Allocation(known.id, where.kind, 0, 0))
-    held[known.id, where.kind] = replace(before, count=before.count + count, immune_until=immune_until)
+    held[known.id, where.kind] = replace(before, count=before.count + count, immune_until=immune_until) if (
+        not wanted.preemptible) else replace(before, count=before.count + count, mobile=before.mobile + count,
+                                             started=((now, count), *before.started))
     return replace(seen, lots=[one for one in lots if one.count], holders={**seen.holders, known.id: known},
                    holdings=list(held.values()))
 

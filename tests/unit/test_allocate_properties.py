@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from cod.model import Energy
 from cod.policy.hardware.match import satisfies
 from cod.policy.scheduler import feasibility, inventory, leases, placement, preemption, priority, reasons
 from cod.policy.scheduler.allocate import decide
+from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.plan import plan
 from cod.policy.scheduler.snapshot import Cache, Decision, FreeNodes, NodeKind, PendingRequest, Snapshot
 from tests.unit.policy_sites import NOW, POLICY, TEMPLATES, TYPES, carried_out, codes, granted, lot, shuffled, snapshots
@@ -79,6 +80,26 @@ def nothing_protected_is_taken(seen: Snapshot) -> None:
     assert not taken - mobile
     assert all(seen.holders[one].held - seen.holders[one].leaving - count >= seen.holders[one].floor
                for one, count in lost.items())
+
+
+def preemptible_vclusters_lose_first(seen: Snapshot) -> None:
+    """Whatever protects others; and requests of preemptible vclusters take nothing."""
+    done = decide(seen, POLICY, NOW)
+    taken = Counter((take.vcluster_id, take.kind) for take in done.preemptions for _ in range(take.count))
+    wishes = {one.id: one for one in seen.wishes}
+    assert not any(wishes[take.request_id].preemptible for take in done.preemptions)
+    for take in done.preemptions if not done.holds else ():  # what is held for somebody counts on such nodes too
+        left = [one for one in seen.holdings if one.kind == take.kind and seen.holders[one.vcluster_id].preemptible
+                and one.mobile > taken[one.vcluster_id, one.kind] and not over(seen.holders[one.vcluster_id], NOW)
+                and one.vcluster_id != wishes[take.request_id].vcluster_id]
+        assert seen.holders[take.vcluster_id].preemptible or not left
+
+
+def criteria_count_for_preemptible_vclusters_alone(seen: Snapshot) -> None:
+    """Without such, every plan is the same by all of them."""
+    plans = [plan(seen, replace(POLICY, victims=victims), Energy(), NOW)
+             for victims in ((), ("last-started", "whole-block"), ("whole-block", "cheap-type"))]
+    assert all(one == plan(seen, POLICY, Energy(), NOW) for one in plans)
 
 
 def nothing_is_taken_in_vain(seen: Snapshot) -> None:
@@ -260,10 +281,12 @@ def taken_nodes_bring_the_grant(seen: Snapshot) -> None:
 
 CONTENDED = snapshots(contended=True)
 ANY = snapshots() | CONTENDED
+PLAIN = snapshots(preemptible=False) | snapshots(contended=True, preemptible=False)
 SETTLED = snapshots(settled=True) | snapshots(settled=True, contended=True)
 ONE_BY_ONE = snapshots(settled=True, tuples=1) | snapshots(settled=True, tuples=1, contended=True)
 PROPERTIES: list[tuple[Property, st.SearchStrategy[Snapshot]]] = [
     (each_node_goes_to_one, ANY), (constraints_are_met, ANY), (nothing_protected_is_taken, ANY),
+    (preemptible_vclusters_lose_first, CONTENDED), (criteria_count_for_preemptible_vclusters_alone, PLAIN),
     (nothing_is_taken_in_vain, CONTENDED), (no_more_than_short_is_taken, CONTENDED),
     (no_more_than_short_goes_on_being_taken, CONTENDED), (everybody_is_answered_once, ANY),
     (order_of_rows_means_nothing, ANY), (who_comes_later_changes_nothing, ANY), (only_the_impossible_is_rejected, ANY),
@@ -302,8 +325,8 @@ def _patched(owner: object, name: str, fault: Callable[[Any], Any]) -> Callable[
 
 
 def _mobile_is_all(enter: Any) -> Any:
-    def entered(self: object, seen: Snapshot, now: float) -> None:
-        enter(self, replace(seen, holdings=[replace(one, mobile=one.count) for one in seen.holdings]), now)
+    def entered(self: object, seen: Snapshot, now: float, victims: Sequence[str]) -> None:
+        enter(self, replace(seen, holdings=[replace(one, mobile=one.count) for one in seen.holdings]), now, victims)
     return entered
 
 
@@ -337,6 +360,7 @@ FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
         replace(want, wish=replace(want.wish, may_spread=True)), free))),
     (nothing_protected_is_taken, _patched(preemption.Candidates, "levels", lambda _: lambda self, *_: self._levels)),
     (nothing_protected_is_taken, _patched(preemption.Candidates, "__init__", _mobile_is_all)),
+    (preemptible_vclusters_lose_first, _patched(preemption, "outranks", lambda _: lambda one, other: True)),
     (nothing_protected_is_taken, _patched(preemption, "spare", lambda _: lambda holder, now: holder.held)),
     (nothing_is_taken_in_vain, _patched(inventory.Inventory, "keep", lambda _: lambda *_: ([], inventory.Missing(0,
                                                                                                                  0)))),

@@ -62,16 +62,20 @@ def print_explanation(why: Mapping[str, Any], most: int | None = 20) -> None:
                f"coming{more}; place {why['position']} in the queue for these types")
     _ports(why)
     _part("ahead of it", ("REQUEST", "VCLUSTER", "PRIORITY", "NODES"),
-          [(one["request"], one["vcluster"], str(one["priority"]), one["wanted"]) for one in why["ahead"]], most)
+          [(one["request"], one["vcluster"], _priority(one), one["wanted"]) for one in why["ahead"]], most)
     _part("types of nodes", ("TYPE", "COST", "SITE", "FREE", "COMING", "HELD", "LACKS"),
           [(one["name"], f"{one['cost']:g}", str(one["site"]), str(one["free"]), str(one["coming"]), str(one["held"]),
             _lacks(one)) for one in why["types"]], most)
     _part("who holds what matches", ("VCLUSTER", "PRIORITY", "NODES", "MAY BE TAKEN", "KEPT BY", "UNTIL", "WHY"),
-          [(one["vcluster"], str(one["priority"]), one["count"], str(one["takeable"]), one["protected"],
+          [(one["vcluster"], _priority(one), one["count"], str(one["takeable"]), one["protected"],
             when(one["until"]), one["sentence"]) for one in why["holders"]], most)
     _part("what would free it", ("WHEN", "", "NODES", "HOW"),
           [(when(one["at"]), "" if one["at"] is None else ago(one["at"]), one["count"], one["sentence"])
            for one in why["chances"]], most)
+
+
+def _priority(one: Mapping[str, Any]) -> str:
+    return "preemptible" if one["priority"] is None else str(one["priority"])
 
 
 def print_match(found: Mapping[str, Any]) -> None:

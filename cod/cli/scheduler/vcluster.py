@@ -132,6 +132,8 @@ def known_hosts(ctx: click.Context, name: str, as_json: bool) -> None:
               help="Requirements of its nodes (XML).")
 @click.option("--also", type=KIND, multiple=True, help="Nodes of another kind, granted together with the others. "
               "Parts left out are as for the others. May be repeated.")
+@click.option("--preemptible", is_flag=True, help="Let any other request take its nodes, down to none; it may use "
+              "nodes that are held for others.")
 @click.option("--isolated", is_flag=True, help="Put its nodes into a VLAN and a subnet of their own.")
 @click.option("--network-size", type=PREFIX, metavar="BITS", help="Size of that subnet, such as 26 or /26. [default: "
               "the site's]")
@@ -157,6 +159,7 @@ def create(
       cod vcluster create web --size 4 --template debian --lease 7d --wait
       cod vcluster create batch --size 1 --template head --also 8:worker:large.xml
       cod vcluster create lab --size 4 --template debian --isolated --network-size 27
+      cod vcluster create filler --size 8 --template debian --spread --preemptible
       cod vcluster create sim --size 4 --template debian --volume data --volume input:/in:ro
     """
     api = client(ctx)

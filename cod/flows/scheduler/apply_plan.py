@@ -193,7 +193,9 @@ def take(tx: Tx, *, taken: Preempt, claim: Claim, site: Site, now: float) -> Res
     notices.tell(tx, vcluster, notice_texts.reclaim(vcluster, [node.name for node in chosen], made.count,
                                                     made.deadline), now)
     would_do = node_counts.pick_held(tx, vcluster.id, key, many, now)
-    vcm_outbox.reclaimed(tx, made, f"request {request.id} has priority {request.priority}", [*chosen, *would_do], now)
+    why = f"request {request.id} wants them, and vcluster {vcluster.name} is preemptible" if vcluster.preemptible else (
+        f"request {request.id} has priority {request.priority}")
+    vcm_outbox.reclaimed(tx, made, why, [*chosen, *would_do], now)
     return Result(made.count)
 
 

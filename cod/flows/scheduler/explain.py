@@ -17,7 +17,7 @@ from cod.policy.nodes import isolation
 from cod.policy.people import names
 from cod.policy.scheduler import explain as policy
 from cod.policy.scheduler import leases, whatif
-from cod.policy.scheduler.snapshot import PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import PendingRequest, Snapshot, effective
 from cod.states import RequestState
 from cod.store import views
 from cod.store.engine import Tx
@@ -71,7 +71,8 @@ def _remedies(tx: Tx, request: Request, snapshot: Snapshot, site: Site) -> tuple
     vcluster = vclusters.get(tx, request.vcluster_id)
     assert vcluster is not None
     own = Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=vcluster.id))
-    wish = PendingRequest(request.id, vcluster.id, request.priority, request.submitted_at, vcluster.group_id,
+    wish = PendingRequest(request.id, vcluster.id, effective(request.priority, vcluster.preemptible),
+                          request.submitted_at, vcluster.group_id,
                           (vcluster.subnet or "") if len(site.subnets) > 1 else "", request.tuples,
                           may_spread=request.may_spread, own=own, isolated=vcluster.isolated)
     documents = templates.documents(tx, {one.template_id for one in request.tuples})
@@ -94,6 +95,7 @@ class HypotheticalRequest:
     vcluster  for which; '': for a new one of `group`, which is to be called `name` ('': not said yet)
     lease     seconds that it is to be leased for; None: the group's default
     isolated  the new vcluster is to be in a VLAN of its own
+    preemptible  the new vcluster is to be preemptible
     """
 
     count: int
@@ -105,6 +107,7 @@ class HypotheticalRequest:
     name: str = ""
     lease: float | None = None
     isolated: bool = False
+    preemptible: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +181,11 @@ def _wish(
     many = len(site.subnets) > 1
     if holder is None:
         subnet = _subnet(tx, site, asked.count, asked.isolated) if many else ""
-        return PendingRequest(whatif.NOBODYS, whatif.NOBODYS, owner.priority, now, owner.id, subnet, (wanted,),
-                              may_spread=asked.spread, lease=leases.length(asked.lease, owner, site.policy),
-                              isolated=asked.isolated)
+        return PendingRequest(whatif.NOBODYS, whatif.NOBODYS, effective(owner.priority, asked.preemptible), now,
+                              owner.id, subnet, (wanted,), may_spread=asked.spread,
+                              lease=leases.length(asked.lease, owner, site.policy), isolated=asked.isolated)
     own = Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=holder.id))
-    return PendingRequest(whatif.NOBODYS, holder.id, owner.priority, now, owner.id,
+    return PendingRequest(whatif.NOBODYS, holder.id, effective(owner.priority, holder.preemptible), now, owner.id,
                           (holder.subnet or "") if many else "",
                           (wanted,), may_spread=asked.spread, own=own, isolated=holder.isolated)
 

@@ -91,7 +91,7 @@ def _check(reclaim: Reclaim, vcluster: Vcluster, leaving: Sequence[Node]) -> Non
     if len(leaving) > open_:
         raise Refused("conflict", f"reclaim {reclaim.id} wants {open_} more, not {len(leaving)}: release what else you "
                       "can spare", "nodes")
-    if vcluster.size <= len(leaving):
+    if vcluster.size <= len(leaving) and not vcluster.preemptible:
         raise Refused("conflict", f"vcluster {vcluster.name} would have no node left", "nodes")
     for node in leaving:
         if not fits(reclaim, node):

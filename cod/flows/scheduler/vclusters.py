@@ -48,8 +48,9 @@ _WAKE = (Effect("wake", "manager"),)
 
 def create(
     tx: Tx, *, name: str, size: int, template: str, group: str, attributes: str = "", also: Sequence[AskedTuple] = (),
-    lease: float | None = None, spread: bool = False, wait: bool = True, isolated: bool = False,
-    network_size: int | None = None, homes: bool | None = None, mounts: Sequence[AskedVolume] = (),
+    lease: float | None = None, spread: bool = False, wait: bool = True, preemptible: bool = False,
+    isolated: bool = False, network_size: int | None = None,
+    homes: bool | None = None, mounts: Sequence[AskedVolume] = (),
     key: str | None = None, site: Site, now: float,
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
     """Return a new vcluster of `size` nodes and those in `also`, pending until the manager grants its request, all at
@@ -60,6 +61,7 @@ def create(
     also        nodes of other kinds: all of them count for its size, and for its creation size
     lease       seconds asked for; None for the group's default
     spread      its nodes may be of several types and blocks; wait: False: it is rejected if it cannot be had at once
+    preemptible  any other request may take its nodes, down to none; it may have nodes that are held for others
     isolated    its nodes are in a VLAN and a subnet of their own, which other vclusters do not reach
     network_size  prefix length of that subnet; None: the site's default, or what so many nodes need
     homes       it mounts its group's home volume, which is made if need be; None: as the site's rules say
@@ -85,7 +87,7 @@ def create(
               *(core_requests.checked(tx, one, f"also.{place}.", attributes, wanted.id, owner.id, site.types)
                 for place, one in enumerate(also))]
     columns = {"name": name, "group_id": owner.id, "template_id": wanted.id, "attributes": attributes,
-               "lease_time": leases.granted_time(lease, owner, site.policy)}
+               "lease_time": leases.granted_time(lease, owner, site.policy), "preemptible": preemptible}
     count = sum(one.count for one in tuples)
     if rules is None:
         vcluster = _with_block(tx, site, count, now=now, **columns)
@@ -160,7 +162,7 @@ def release(
     leaving = [node for node in named if node.name not in untold]
     if not leaving:
         return Result(_shown(tx, vcluster, site))
-    if vcluster.size - len(leaving) < 1:
+    if vcluster.size - len(leaving) < (0 if vcluster.preemptible else 1):
         raise Refused("conflict", f"vcluster {name} would have no node left; delete it instead", "nodes")
     return _shrink(tx, vcluster, vcluster.size - len(leaving), leaving, cause, site=site, now=now,
                    actor=actor)

@@ -107,7 +107,7 @@ def _status(body: b.Status, peer: VcmPeer, site: Site, now: float) -> Any:
 def _pictured(seen: Picture) -> b.Vcluster:
     v = seen.vcluster
     return b.Vcluster(
-        v.name, v.state, v.size, v.creation_size, v.expires_at or 0.0,
+        v.name, v.state, v.size, 0 if v.preemptible else v.creation_size, v.expires_at or 0.0,
         tuple(b.Member(**member) for member in seen.members),
         tuple(b.Request(one.id, own_key(seen.keys.get(one.id)), one.state, one.reason) for one in seen.requests),
         tuple(_reclaim(one, seen.would_do[one.id]) for one in seen.reclaims))

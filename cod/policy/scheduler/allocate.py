@@ -94,7 +94,7 @@ class _Choice:
     def __init__(self, snapshot: Snapshot, fitting: Feasibility, policy: Policy, now: float) -> None:
         self._snapshot, self._fitting, self._policy, self._now = snapshot, fitting, policy, now
         self._stock = Inventory(snapshot, fitting.kinds, now)
-        self._lenders = Candidates(snapshot, now)
+        self._lenders = Candidates(snapshot, now, policy.victims)
         self._limits = Limits(snapshot)
         self._holdback = Backfill(snapshot, policy, now, self._stock, self._lenders)
         self._failures = _Failures()
@@ -106,6 +106,7 @@ class _Choice:
         for reclaim in snapshot.reclaims:
             self._reclaims[reclaim.request_id].append(reclaim)
         self._kept: Counter[FreeNodes] = Counter()
+        self._preemptible = any(one.preemptible for one in snapshot.holders.values())
 
     def decision(self) -> Decision:
         """Return what has been decided, in the order of the requests."""
@@ -156,10 +157,10 @@ class _Choice:
         waited = max((number for number, want in enumerate(wants, 1) if want.anchors), default=0)
         for want in wants[:waited]:
             found = self._now_for(want)
-            if found is None:
-                self._postpone(want)
-            else:
+            if found is not None:
                 self._grant(want, found)
+            elif not self._preemptible or not self._meanwhile(want):
+                self._postpone(want)
         packed: dict[int, Found] = {}
         for isolated in (True, False):  # each from what is left: nodes with usable ports are counted in both
             part = [want for want in wants[waited:] if want.wish.isolated == isolated]
@@ -188,20 +189,48 @@ class _Choice:
 
     def _meanwhile(self, want: Want) -> bool:
         """Use what is held back for others, if it gives it back before they could use it."""
-        if not self._stock.held or want.anchors:
+        if not self._stock.held:
             return False
         room = self._stock.until(back(want.wish, self._snapshot, self._policy, self._now))
+        own = self._stock.own.get(want.wish.id)
+        if own is not None:
+            room = {kind: count + own.free[kind] for kind, count in room.items()}
         if not any(kind in fit.blocks and (want.wish.may_spread or count >= one.count) for kind, count in room.items()
                    for one, fit in zip(want.wish.tuples, want.fits, strict=True)):
             return False
-        found = placement.at_once(want, {**self._stock.free, **room})
+        found = placement.at_once(want, {**self._stock.now_for(want.wish.id), **room})
         if found is None:
             return False
         for place in found.places:
             for kind, count in place.items():
-                self._stock.let(kind, count)
+                self._stock.let(kind, count if own is None else max(0, count - own.free[kind]))
         self._grant(want, found)
         return True
+
+    def _later_meanwhile(self, want: Want) -> Found | None:
+        """Use what is held back for others and lent to preemptible vclusters, with what is free of it, if the request
+        gives that back before the others could use it."""
+        end = back(want.wish, self._snapshot, self._policy, self._now)
+        held = self._stock.until(end) if self._preemptible else {}
+        lent = self._holdback.lent(end)
+        own = self._stock.own.get(want.wish.id) or Own()
+        if want.wish.preemptible or not (lent or (held and own.kinds)):
+            return None
+        room = {kind: count + held[kind] - self._stock.free[kind] if kind in held else count
+                for kind, count in self._stock.soon_for(want.wish.id).items()}
+        self._lenders.give_back(lent)
+        found = placement.later(want, room, own.taking, self._lenders)
+        loans = found.loans if found is not None else ()
+        self._lenders.lose(loans)
+        self._holdback.keep(lent)
+        self._lenders.give_back(loans)
+        for place in found.places if found is not None else ():
+            for kind, count in place.items():
+                taken = sum(loan.nodes for loan in loans if loan.kind == kind)
+                taken += own.free[kind] + own.coming[kind] + own.taking[kind]
+                if kind in held and count > taken:
+                    self._stock.let(kind, min(count - taken, held[kind]))
+        return found
 
     def _now_for(self, want: Want) -> Found | None:
         return self._failures.unless("now", want, self._at_once, self._most_now)
@@ -219,7 +248,10 @@ class _Choice:
     def _postpone(self, want: Want) -> None:
         """Let the request wait in the right place, or say why it has none."""
         want = replace(want, within=self._lenders.within(want.wish))
-        found = self._failures.unless("later", want, self._later, self._most_later) if want.wish.may_wait else None
+        found = None
+        if want.wish.may_wait:
+            found = (self._failures.unless("later", want, self._later, self._most_later)
+                     or self._later_meanwhile(want))
         if found is not None:
             self._no(want.wish, self._wait(want, found))
             return

@@ -4,8 +4,8 @@ A large request among many small ones of its priority never sees all of its node
 as it comes. So whatever has waited `Policy.hold_after` seconds and can neither be granted nor wait for nodes that are
 its own holds back nodes in the place where, as far as leases tell, it can be served first: those that are free or on
 their way there, never more than it is short of; and of what vclusters of lower priority could lose there, as much as it
-lacks then. Nobody behind it gets those, but for who gives them back before it could use them (`Hold.until`). Higher
-priorities come before it, and see nothing of it.
+lacks then. Nobody behind it gets those, but for who gives them back before it could use them (`Hold.until`):
+preemptible vclusters do within the grace of a reclaim. Higher priorities come before it, and see nothing of it.
 
 Of all that could use a type of nodes only the first holds any of it: when that is served the next does. So little
 stands empty, and each has its turn. Nothing is held for what leases do not bring: for who wants more than what is free,
@@ -15,7 +15,7 @@ on its way, can be taken, or is held by vclusters whose lease has an end.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cod.model import Policy
@@ -23,7 +23,7 @@ from cod.policy.scheduler.feasibility import Fit
 from cod.policy.scheduler.inventory import Inventory
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.placement import Found, Want
-from cod.policy.scheduler.preemption import Candidates, Level
+from cod.policy.scheduler.preemption import Candidates, Level, Loan
 from cod.policy.scheduler.snapshot import Hold, NodeKind, PendingRequest, Snapshot
 from cod.policy.scheduler.spread import Demand, Exhausted, fill, whole
 
@@ -62,6 +62,7 @@ class Backfill:
         self._later: dict[NodeKind, list[tuple[float, int, int]]] = defaultdict(list)
         self._lost: Counter[tuple[int, NodeKind]] = Counter()
         self._made: list[Hold] = []
+        self._lent: list[tuple[float, Loan]] = []
         self._vain: set[tuple[object, ...]] = set()
 
     def give(self, wish: PendingRequest, found: Found) -> None:
@@ -87,6 +88,8 @@ class Backfill:
         since = want.wish.submitted_at + self._policy.hold_after
         if not 0 < self._policy.hold_after <= self._now - want.wish.submitted_at or not want.wish.may_wait:
             return False
+        if want.wish.preemptible:  # its nodes may be taken again at any time: none stands empty for it
+            return False
         asked = want.fits, tuple(one.count for one in want.wish.tuples), want.wish.may_spread
         if asked in self._vain or any(not self._types.isdisjoint(fit.site_of) for fit in want.fits):
             return False
@@ -105,8 +108,21 @@ class Backfill:
             self._made.append(Hold(wish.id, kind, free, coming, since, until))
             if short and level is not None:
                 lent = min(short, self._lenders.most(kind, level, wish.vcluster_id))
-                self._lenders.lend(kind, lent, level, wish.vcluster_id)
+                loans = self._lenders.lend(kind, lent, level, wish.vcluster_id)
+                self._lent += [(until, loan) for loan in loans if self._snapshot.holders[loan.vcluster_id].preemptible]
         return True
+
+    def lent(self, end: float) -> list[Loan]:
+        """Return what preemptible vclusters lend of what is held back until `end` or later: who gives it back by then
+        may take it."""
+        return [loan for until, loan in self._lent if until >= end]
+
+    def keep(self, loans: Sequence[Loan]) -> None:
+        """Take again what `lent` returned, as far as the preemptible vclusters still have it."""
+        for loan in loans:
+            left = min(loan.nodes, self._lenders.able(loan.kind, loan.vcluster_id))
+            self._lenders.lose([loan._replace(nodes=left)])
+            self._lent = [(until, one if one is not loan else loan._replace(nodes=left)) for until, one in self._lent]
 
     def _find(self, want: Want, level: Level | None) -> tuple[Mapping[NodeKind, _Room], Counter[NodeKind] | None]:
         """Return what it could have, and where, and what of that it would use. `level`: see `_room`."""
@@ -200,7 +216,8 @@ class Backfill:
 
 
 def back(wish: PendingRequest, snapshot: Snapshot, policy: Policy, now: float) -> float:
-    """Return when a request's nodes are back at the latest, if it is granted now and its lease is not extended."""
+    """Return when a request's nodes are back at the latest, if it is granted now and its lease is not extended. Those
+    of a preemptible vcluster are taken when they are wanted."""
     holder = snapshot.holders.get(wish.vcluster_id)
     ends = holder.expires_at if holder is not None and holder.expires_at is not None else now + wish.lease
-    return ends + policy.drain_grace
+    return min(ends + policy.drain_grace, now + policy.reclaim_grace if wish.preemptible else NEVER)

@@ -56,11 +56,14 @@ NONE: Promises = {}
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """A pending request that is looked at earlier and wants nodes of the same types. `wanted` counts its nodes."""
+    """A pending request that is looked at earlier and wants nodes of the same types. `wanted` counts its nodes.
+
+    priority  None: its vcluster is preemptible
+    """
 
     request_id: int
     vcluster_id: int
-    priority: int
+    priority: int | None
     wanted: int
 
 
@@ -68,6 +71,7 @@ class Ahead:
 class Held:
     """Nodes that would do and that a vcluster holds.
 
+    priority   None: it is preemptible
     takeable   how many of them may be taken for the request now
     protected  what keeps the rest: 'priority', 'inertia', 'floor', 'guarantee' or 'share' of its group, 'leaving'
                (taken already) or 'draining' (they come back by themselves); '' when nothing does
@@ -76,7 +80,7 @@ class Held:
 
     vcluster_id: int
     name: str
-    priority: int
+    priority: int | None
     count: int
     takeable: int
     protected: str
@@ -138,7 +142,7 @@ def explain(
     order = ordered(snapshot, policy, fitting, now)
     place = order.index(wish)
     types = {kind.type for kind in kinds}
-    ahead = tuple(Ahead(one.id, one.vcluster_id, one.priority, sum(each.count for each in one.tuples))
+    ahead = tuple(Ahead(one.id, one.vcluster_id, shown(one), sum(each.count for each in one.tuples))
                   for one in order[:place]
                   if any(not types.isdisjoint(fitting.fit(each, one).site_of) for each in one.tuples))
     decision = decide(snapshot, policy, now, fitting)
@@ -188,6 +192,11 @@ def _of_move(
                        chances=tuple(chances), reason=sentence)
 
 
+def shown(one: Holder | PendingRequest) -> int | None:
+    """Return a priority as people see it: None where the vcluster is preemptible."""
+    return None if one.preemptible else one.priority
+
+
 def _mine(rows: Iterable[FreeNodes | IncomingNodes], kinds: Set[NodeKind], request_id: int) -> int:
     return sum(row.count for row in rows if row.kind.among(kinds) and row.reserved in (0, request_id))
 
@@ -232,7 +241,7 @@ def _holders(snapshot: Snapshot, wish: PendingRequest, kinds: Set[NodeKind], now
             why, until = "inertia", one.immune_until
         else:
             why, until = "leaving", one.back_by
-        yield Held(holder.id, holder.name, holder.priority, one.count, may_lose, why, until,
+        yield Held(holder.id, holder.name, shown(holder), one.count, may_lose, why, until,
                    f"{holder.name} holds {one.count}{_keeps(why, holder, may_lose, until, now)}")
 
 
@@ -245,9 +254,10 @@ def _keeps(why: str, holder: Holder, may_lose: int, until: float | None, now: fl
     some = f", of which {may_lose} may be taken; " if may_lose else "; "
     when = "" if until is None else f" {in_(until, now)}"
     return {
-        "": ", which may be taken",
+        "": "; it is preemptible, they may be taken" if holder.preemptible else ", which may be taken",
         "draining": f"; its lease has run out, they come back{when}",
-        "priority": f"; its priority {holder.priority} is not lower" + (f", its lease ends{when}" if when else ""),
+        "priority": (f"; its priority {holder.priority} is not lower" if not holder.preemptible else
+                     "; both are preemptible") + (f", its lease ends{when}" if when else ""),
         "share": f"{some}its group keeps what it is guaranteed and its share",
         "guarantee": f"{some}its group keeps the nodes that it is guaranteed",
         "floor": f"{some}it keeps the {holder.floor} that it was created with" + (

@@ -1,7 +1,7 @@
 """How many nodes groups may hold: requests beyond that wait, or are rejected where they could never be met. Pure.
 
 All that a group's vclusters hold counts, and what its requests got or wait for with nodes of their own in the same
-plan.
+plan; but for preemptible vclusters, whose nodes are in nobody's way.
 """
 
 from __future__ import annotations
@@ -40,18 +40,23 @@ class Limits:
         admitted, others = [], []
         for want in wants:
             wish = want.wish
-            entitlement = self._entitlements.get(wish.group_id, ANYTHING)
+            entitlement = self._of(wish)
             able = self._able(want, entitlement, types)
             total = held[wish.group_id] + size(wish)
             if able is None or entitlement.used_up or (entitlement.limit is not None and total > entitlement.limit):
                 others.append(want)
                 continue
-            held[wish.group_id] = total
+            held[wish.group_id] += 0 if wish.preemptible else size(wish)
             for one, fit in zip(wish.tuples, able.fits, strict=True):
                 for type_id in fit.site_of.keys() & entitlement.type_limits.keys():
                     types[wish.group_id, type_id] += one.count
             admitted.append(able)
         return admitted, others
+
+    def _of(self, wish: PendingRequest) -> Entitlement:
+        """Return what binds a request: of a group's limits only its node-hours, where the vcluster is preemptible."""
+        found = self._entitlements.get(wish.group_id, ANYTHING)
+        return Entitlement(used_up=found.used_up) if wish.preemptible else found
 
     def _able(self, want: Want, entitlement: Entitlement, types: Counter[tuple[int, int]]) -> Want | None:
         """Return the request with what its group may still get of what would do for it; None where a tuple has
@@ -81,7 +86,7 @@ class Limits:
 
     def give(self, wish: PendingRequest, found: Found) -> None:
         """Count what a request got, or waits for with nodes of its own."""
-        for place in found.places:
+        for place in found.places if not wish.preemptible else ():
             self.add(wish.group_id, place)
 
     def add(self, group_id: int, nodes: Mapping[NodeKind, int]) -> None:
@@ -93,7 +98,7 @@ class Limits:
     def refusal(self, want: Want, fitting: Feasibility) -> Refusal:
         """Say which limit stands against a request that is not admitted."""
         wish = want.wish
-        entitlement = self._entitlements[wish.group_id]
+        entitlement = self._of(wish)
         most = entitlement.limit
         if most is not None and size(wish) > most:
             return Refusal(wish.id, "impossible", f"its group may hold {most} nodes at once, and {size(wish)} were "

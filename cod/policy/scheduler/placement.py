@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from cod.policy.scheduler.feasibility import Fit
 from cod.policy.scheduler.preemption import Candidates, Level, Loan, Within
-from cod.policy.scheduler.snapshot import NodeKind, PendingRequest
+from cod.policy.scheduler.snapshot import PREEMPTIBLE, NodeKind, PendingRequest
 from cod.policy.scheduler.spread import Demand, Exhausted, fill, spread, whole
 
 Place = Mapping[NodeKind, int]
@@ -144,11 +144,20 @@ def _borrowing(want: Want, soon: Mapping[NodeKind, int], lenders: Candidates) ->
     demands = want.anchored() if want.anchors else want.demands()
     for level in levels:
         loans = _Loans(lenders, level, want.wish.vcluster_id)
-        found = (loans.in_one(demands[0], soon) if want.alone
-                 else loans.together(demands, soon, want.wish.may_spread))
+        asked = demands
+        if level.priority == PREEMPTIBLE and not want.anchors:
+            asked = _by_victims(demands, soon, lenders, want.wish.vcluster_id)
+        found = (loans.in_one(asked[0], soon) if want.alone
+                 else loans.together(asked, soon, want.wish.may_spread))
         loans.give_all_back()
         if found is not None:
             yield found
+
+
+def _by_victims(demands: Sequence[Demand], soon: Mapping[NodeKind, int], lenders: Candidates, but: int) -> list[Demand]:
+    """Return the demands with those kinds first whose preemptible holders are to lose nodes first."""
+    return [replace(one, kinds=tuple(sorted(
+        one.kinds, key=lambda kind: lenders.preference(kind, max(0, one.count - soon[kind]), but)))) for one in demands]
 
 
 def _in_one(demand: Demand, room: Mapping[NodeKind, int]) -> Found | None:

@@ -2,18 +2,28 @@
 
 The rule stands in `takeable`, and the part of it that concerns single nodes in `inertia`. The planner (`Candidates`),
 the flows that carry a plan out (`core.preemption`), the simulator and the explanations for people all ask these two.
-Of vclusters of one priority the one that can spare most of a kind loses first, so that few are disturbed.
+Of vclusters of one priority the one that can spare most of a kind loses first, so that few are disturbed. Preemptible
+vclusters lose before all others, by the criteria of `Policy.victims`.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple, Protocol
 
 from cod.model import Node, Policy, Reclaim
 from cod.policy.scheduler.leases import over
-from cod.policy.scheduler.snapshot import ANYTHING, Entitlement, Holder, NodeKind, PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import (
+    ANYTHING,
+    PREEMPTIBLE,
+    Entitlement,
+    Holder,
+    NodeKind,
+    PendingRequest,
+    Snapshot,
+    effective,
+)
 
 
 class Beyond(NamedTuple):
@@ -30,6 +40,7 @@ class Beyond(NamedTuple):
 
 
 EVERYTHING = Beyond(2**62, 0)
+EARLIEST = float("-inf")
 
 
 def beyond(entitlement: Entitlement, kept: int) -> Beyond:
@@ -48,6 +59,33 @@ def within(entitlement: Entitlement, kept: int, wanted: int) -> Within:
     return "share" if kept + wanted <= entitlement.own else ""
 
 
+class VclusterLike(Protocol):
+    """What is asked of a vcluster as a holder of nodes; as in `model.Vcluster`."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def group_id(self) -> int: ...
+    @property
+    def creation_size(self) -> int: ...
+    @property
+    def expires_at(self) -> float | None: ...
+    @property
+    def drain_until(self) -> float | None: ...
+    @property
+    def preemptible(self) -> bool: ...
+
+
+def holder(vcluster: VclusterLike, priority: int, held: int, leaving: int) -> Holder:
+    """Return a vcluster as a holder of nodes. `priority`: its group's; `held`, `leaving`: as in `Holder`."""
+    given_up = vcluster.preemptible
+    return Holder(vcluster.id, vcluster.name, effective(priority, given_up), held,
+                  0 if given_up else vcluster.creation_size, leaving, vcluster.expires_at, vcluster.drain_until,
+                  0 if given_up else vcluster.group_id)
+
+
 def takeable(
     holder: Holder, mobile: int, priority: int, vcluster_id: int, now: float, *, open_: int = 0,
     beyond: Beyond = EVERYTHING, within: Within = "",
@@ -61,8 +99,9 @@ def takeable(
 
     A vcluster loses nodes only to requests of strictly higher priority of other vclusters, or to those of its own
     priority that stay `within` something, as far as its group holds more than it is sure of; and it never falls below
-    its creation size. A vcluster whose lease has run out loses nothing more: its nodes come back anyway. A reclaim that
-    was open before is carried out all the same.
+    its creation size, unless it is preemptible (`snapshot.PREEMPTIBLE`): then it has the lowest priority and no floor,
+    nor does its group's entitlement protect it. A vcluster whose lease has run out loses nothing more: its nodes come
+    back anyway. A reclaim that was open before is carried out all the same.
     """
     if holder.id == vcluster_id:
         return 0
@@ -94,8 +133,9 @@ def outranks(priority: int, other: int) -> bool:
 
 
 def inertia(priority: int, policy: Policy) -> float:
-    """Return the seconds for which a newly assigned node stays with a holder of that priority, whoever wants it."""
-    return policy.inertia_by_priority.get(priority, policy.inertia)
+    """Return the seconds for which a newly assigned node stays with a holder of that priority, whoever wants it; a
+    preemptible vcluster has none."""
+    return 0.0 if priority == PREEMPTIBLE else policy.inertia_by_priority.get(priority, policy.inertia)
 
 
 def assigned_by(policy: Policy, now: float) -> tuple[float, dict[int, float]]:
@@ -144,8 +184,8 @@ class Kept:
         return beyond(self._entitlements.get(group_id, ANYTHING), self._nodes[group_id])
 
     def within(self, wish: PendingRequest) -> Within:
-        """Return what of its group's a request stays within."""
-        if not self.any:
+        """Return what of its group's a request stays within; nothing for one of a preemptible vcluster."""
+        if not self.any or wish.preemptible:
             return ""
         return within(self._entitlements.get(wish.group_id, ANYTHING), self._nodes[wish.group_id], size(wish))
 
@@ -164,9 +204,13 @@ class Level(NamedTuple):
 
 
 class Candidates:
-    """What vclusters can still lose, and what groups hold; changes while it is taken and given."""
+    """What vclusters can still lose, and what groups hold; changes while it is taken and given.
 
-    def __init__(self, snapshot: Snapshot, now: float) -> None:
+    victims  criteria of `Policy.victims`
+    """
+
+    def __init__(self, snapshot: Snapshot, now: float, victims: Sequence[str] = ()) -> None:
+        self._now, self._criteria, self._types = now, victims, snapshot.types
         self._group = {holder.id: holder.group_id for holder in snapshot.holders.values()}
         self._kept = Kept(snapshot, now)
         able = {holder.id: spare(holder, now) for holder in snapshot.holders.values()}
@@ -174,12 +218,16 @@ class Candidates:
         self._priority = {holder: snapshot.holders[holder].priority for holder in self._surplus}
         self._mobile: dict[NodeKind, dict[int, int]] = defaultdict(dict)
         self._kinds: dict[int, set[NodeKind]] = defaultdict(set)
+        self._started: dict[tuple[int, NodeKind], tuple[tuple[float, int], ...]] = {}
         for holding in snapshot.holdings:
             if holding.mobile and holding.vcluster_id in self._surplus:
                 for kind in holding.kind.counted:
                     own = self._mobile[kind]
                     own[holding.vcluster_id] = own.get(holding.vcluster_id, 0) + holding.mobile
                     self._kinds[holding.vcluster_id].add(kind)
+                    if holding.started:
+                        runs = (*self._started.get((holding.vcluster_id, kind), ()), *holding.started)
+                        self._started[holding.vcluster_id, kind] = tuple(sorted(runs, reverse=True))
         self._apart = any(kind.port for kind in self._mobile)  # nodes are told apart by their ports
         self._levels = [Level(one) for one in sorted({self._priority[holder] for holder in self._kinds})]
         self._most: dict[tuple[NodeKind, Level], int] = {}
@@ -190,7 +238,8 @@ class Candidates:
 
     def gain(self, wish: PendingRequest) -> None:
         """Count what a request gets, or waits for with nodes of its own, as its group's."""
-        self.add(wish.group_id, size(wish))
+        if not wish.preemptible:
+            self.add(wish.group_id, size(wish))
 
     def add(self, group_id: int, nodes: int) -> None:
         """Count nodes that a move brings to a group."""
@@ -220,14 +269,54 @@ class Candidates:
         """Take `count` nodes of `kind`; nothing where there are fewer."""
         if self.most(kind, level, but) < count:
             return []
-        able = sorted((self._priority[holder], -most, holder) for holder, most in self._able(kind, level, but))
-        loans = []
-        for _, most, holder in able:
-            if count and most:
-                loans.append(Loan(holder, kind, min(count, -most)))
-                count -= loans[-1].nodes
+        nodes: Counter[int] = Counter()
+        for holder, most in self._first(kind, dict(self._able(kind, level, but))):
+            part = min(count, most)
+            nodes[holder] += part
+            count -= part
+        loans = [Loan(holder, kind, part) for holder, part in nodes.items() if part]
         self.lose(loans)
         return loans
+
+    def _first(self, kind: NodeKind, able: dict[int, int]) -> Iterator[tuple[int, int]]:
+        """Yield (holder, nodes) in the order in which they are taken."""
+        preemptible = {holder: most for holder, most in able.items() if self._priority[holder] == PREEMPTIBLE}
+        for _, holder, most in self._latest(kind, preemptible):
+            yield holder, most
+        for holder in sorted(able.keys() - preemptible.keys(), key=lambda one: (self._priority[one], -able[one], one)):
+            yield holder, able[holder]
+
+    def _latest(self, kind: NodeKind, able: dict[int, int]) -> list[tuple[float, int, int]]:
+        """Return (when assigned, holder, nodes) that preemptible holders can lose of a kind, the latest first. What a
+        holder has lost already in this plan were its latest."""
+        found = []
+        for holder, left in able.items():
+            runs = self._started.get((holder, kind), ())
+            gone = sum(count for _, count in runs) - self._mobile[kind][holder]
+            for time, count in (*runs, (EARLIEST, left)):
+                skipped = min(max(gone, 0), count)
+                gone -= skipped
+                if part := min(left, count - skipped):
+                    found.append((time, holder, part))
+                    left -= part
+        return sorted(found, key=lambda one: (-one[0], one[1]))
+
+    def preference(self, kind: NodeKind, count: int, but: int) -> tuple[float, ...]:
+        """Return what kinds are sorted by when preemptible vclusters are to lose `count` nodes of one of them; `but` as
+        in `most`."""
+        return tuple(
+            self._types[kind.type].cost if one == "cheap-type" else
+            -float(self.most(kind, Level(PREEMPTIBLE), but)) if one == "whole-block" else
+            self._work(kind, count, but) for one in self._criteria)
+
+    def _work(self, kind: NodeKind, count: int, but: int) -> float:
+        """Return seconds of work that are lost for each node when so many of a kind are taken."""
+        lost = wanted = 0.0
+        for time, _, nodes in self._latest(kind, dict(self._able(kind, Level(PREEMPTIBLE), but))):
+            part = min(nodes, count - wanted)
+            lost += part * (self._now - time)
+            wanted += part
+        return lost / wanted if wanted else float("inf")
 
     def lose(self, loans: Iterable[Loan]) -> None:
         """Take what `lend` has found."""

@@ -19,6 +19,13 @@ from cod.model import NodeType, RequestTuple
 
 WARM, COLD = 0, 1
 USABLE, UNUSABLE = "usable", "unusable"
+PREEMPTIBLE = -2**62
+"""The priority of preemptible vclusters and of their requests: below that of every group."""
+
+
+def effective(priority: int, preemptible: bool) -> int:
+    """Return the priority of a vcluster and of its requests, given its group's."""
+    return PREEMPTIBLE if preemptible else priority
 
 
 class NodeKind(NamedTuple):
@@ -100,6 +107,7 @@ class Allocation:
 
     mobile      how many are outside their inertia, and not on their way out by a reclaim already
     immune_until  when the next of the others leaves its inertia; None when there are none such
+    started     of a preemptible vcluster: (when assigned, how many) of the mobile nodes, the latest first
     """
 
     vcluster_id: int
@@ -107,6 +115,7 @@ class Allocation:
     count: int
     mobile: int
     immune_until: float | None = None
+    started: tuple[tuple[float, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +153,7 @@ class Holder:
 
     expires_at   end of its lease; None: it has none, or the vcluster is pending
     drain_until  set: its lease has run out, its nodes come back at that time by themselves
-    group_id     its group; 0 where no group has an entitlement
+    group_id     its group, whose entitlement counts; 0 where no group has one, and for preemptible vclusters
     """
 
     id: int
@@ -156,6 +165,11 @@ class Holder:
     expires_at: float | None = None
     drain_until: float | None = None
     group_id: int = 0
+
+    @property
+    def preemptible(self) -> bool:
+        """Return whether any request may take its nodes, down to none."""
+        return self.priority == PREEMPTIBLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +210,11 @@ class PendingRequest:
     lease: float = float("inf")
     isolated: bool = False
     source_id: int | None = None
+
+    @property
+    def preemptible(self) -> bool:
+        """Return whether the nodes that it gets may be taken again by any other request."""
+        return self.priority == PREEMPTIBLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,12 +54,15 @@ class JobOwner(BaseOwner):
             self.world.delete(cluster)
 
     def lost(self, machine: Machine, cluster: Cluster, why: str) -> None:
-        """Stop the job that lost a node; it begins anew when there is another in its place."""
+        """Stop the job that lost a node; it begins anew when there is another in its place. COD replaces a node that
+        broke; one that was taken from a preemptible vcluster is asked for again."""
         run = self._running.get(cluster.id)
         if run is not None:
             run.up = sum(one.state is NodeState.ACTIVE for one in cluster.held)
             run.ends_at = None
             run.tracked.interrupt(self.world.clock.now)
+            if why == "taken":
+                self.world.grow(cluster, 1)
 
     def warned(self, cluster: Cluster, ahead: float) -> None:
         """A lease that would end before the job is extended."""

@@ -30,7 +30,7 @@ class BaseOwner:
         rule = self.rule
         return self.world.create(
             self, self.group, size, self.template_id, name=name, needs=rule.needs, cache=rule.cache, lease=lease,
-            may_spread=rule.may_spread, may_wait=may_wait)
+            may_spread=rule.may_spread, may_wait=may_wait, preemptible=rule.preemptible)
 
     def schedule(self, jobs: Iterator[Job], submit: Callable[[Job], None]) -> None:
         """Have each job submitted at its time."""

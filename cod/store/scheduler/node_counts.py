@@ -12,7 +12,7 @@ switch port (`store.nodes.switch_ports.usable`) are counted apart; for that thei
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Select, and_, case, func, or_, select
@@ -76,6 +76,7 @@ class Held(NamedTuple):
 
     mobile        how many of them were assigned by a given time (`AssignedBy`) and are not chosen by a reclaim
     first_later   when the first of those was assigned that were assigned later; None: there are none
+    started       of preemptible vclusters: (when assigned, how many) of the mobile nodes, the latest first
     """
 
     vcluster_id: int
@@ -83,6 +84,7 @@ class Held(NamedTuple):
     nodes: int
     mobile: int
     first_later: float | None
+    started: tuple[tuple[float, int], ...] = ()
 
 
 class AssignedBy(NamedTuple):
@@ -231,7 +233,32 @@ def held(tx: Tx, kept: Sequence[Kept], many: bool, by: AssignedBy, ports: bool =
     for own, there in found.items():
         if chosen[own]:  # a node that was chosen was mobile, and stays so
             found[own] = there._replace(mobile=max(there.mobile - chosen[own], 0))
+    v = t.vclusters.c
+    preemptible = set(tx.scalars(select(v.id).where(v.preemptible, v.live_name.is_not(None))))
+    started = _started(tx, preemptible, many, ports) if preemptible else {}
+    for own, there in found.items():
+        if own[0] in preemptible:  # without inertia
+            runs = started.get(own, ())
+            found[own] = there._replace(mobile=sum(count for _, count in runs), first_later=None, started=runs)
     return list(found.values())
+
+
+def _started(
+    tx: Tx, vcluster_ids: Iterable[int], many: bool, ports: bool
+) -> dict[tuple[int, NodeKindRow], tuple[tuple[float, int], ...]]:
+    """Return when nodes of those vclusters were assigned that no reclaim has chosen, the latest first: how many at each
+    time."""
+    counts: Counter[tuple[tuple[int, NodeKindRow], float]] = Counter()
+    for part in slices(sorted(vcluster_ids)):
+        alike = _n.vcluster_id, *_KIND, _n.assigned_at, *_by_port(ports)
+        query = (select(*alike, func.count())
+                 .where(_n.vcluster_id.in_(part), _n.type_id.is_not(None), _kept_for(0)).group_by(*alike))
+        for row in tx.execute(query).all():
+            counts[(row[0], _kind(row[1:4], many, row[5] if ports else "")), row[4]] += row[-1]
+    found: dict[tuple[int, NodeKindRow], tuple[tuple[float, int], ...]] = {}
+    for (key, time), count in sorted(counts.items(), key=lambda one: -one[0][1]):
+        found[key] = (*found.get(key, ()), (time, count))
+    return found
 
 
 def _sum(one: Held | None, other: Held) -> Held:

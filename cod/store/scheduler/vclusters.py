@@ -66,6 +66,7 @@ class Live(NamedTuple):
     warned: float | None
     lease_time: float
     isolated: bool
+    preemptible: bool
 
 
 def live_rows() -> Select[Any]:
@@ -80,7 +81,7 @@ def live(tx: Tx) -> list[Live]:
 
 def add(
     tx: Tx, *, name: str, group_id: int, template_id: int, size: int, attributes: str, lease_time: float,
-    subnet: Subnet, now: float, isolated: bool = False,
+    subnet: Subnet, now: float, isolated: bool = False, preemptible: bool = False,
 ) -> Vcluster | None:
     """Return a new pending vcluster with the lowest free blocks of `subnet` for `size` nodes; None when too few are
     free. One that is `isolated` gets none: it is in a network of its own.
@@ -90,7 +91,8 @@ def add(
     values = {
         "name": name, "live_name": name, "group_id": group_id, "state": VclusterState.PENDING,
         "template_id": template_id, "size": size, "creation_size": size, "attributes": attributes,
-        "subnet": subnet.name, "lease_time": lease_time, "created_at": now, "isolated": isolated}
+        "subnet": subnet.name, "lease_time": lease_time, "created_at": now, "isolated": isolated,
+        "preemptible": preemptible}
     with tx.begin_nested() as part:
         vcluster_id = new_id(tx.execute(insert(t.vclusters).values(**values)))
         if not isolated and not address_blocks.claim(tx, vcluster_id, subnet, size):
@@ -167,9 +169,11 @@ def active_nodes(tx: Tx, vcluster_id: int) -> int:
 
 
 def kept(tx: Tx, group_id: int, now: float) -> int:
-    """Return how many nodes a group's active vclusters hold whose leases run, but for those that leave by reclaims."""
+    """Return how many nodes a group's active vclusters hold whose leases run, but for those that leave by reclaims;
+    preemptible ones keep nothing."""
     n, c = t.nodes.c, t.reclaims.c
     own = select(_v.id).where(_v.group_id == group_id, _v.state == VclusterState.ACTIVE, _v.drain_until.is_(None),
+                              _v.preemptible.is_(False),
                               or_(_v.expires_at.is_(None), _v.expires_at > now))
     there = tx.scalar(select(func.count()).where(n.vcluster_id.in_(own))) or 0
     leaving = tx.scalar(select(func.sum(c["count"] - c.given)).where(

@@ -28,6 +28,8 @@ vclusters = table(
     Column("leased_at", Time, comment="when its lease began, from which max_lease counts; null while pending"),
     Column("isolated", Boolean, nullable=False, default=False, server_default=false(),
            comment="its nodes are in a VLAN of their own"),
+    Column("preemptible", Boolean, nullable=False, default=False, server_default=false(),
+           comment="any other request may take its nodes, down to none"),
     comment="Virtual clusters.",
 )
 

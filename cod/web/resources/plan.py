@@ -67,23 +67,23 @@ class TypeFit(Reply):
 
 class AheadReply(Reply):
     """A request that is looked at earlier and wants nodes of the same types. `request` is null, and `vcluster` 'a
-    vcluster of another group', where they may not be seen."""
+    vcluster of another group', where they may not be seen. `priority` null: its vcluster is preemptible."""
 
     request: int | None
     vcluster: str
-    priority: int
+    priority: int | None
     wanted: int
 
 
 class HeldReply(Reply):
     """Nodes that would do and that a vcluster holds. `takeable` of them may be taken for the request now.
 
-    vcluster: its name, or 'a vcluster of another group'
+    vcluster: its name, or 'a vcluster of another group'; priority: null where it is preemptible
     protected: what keeps the rest: priority, inertia, floor, leaving or draining; until: when that ends, if known.
     """
 
     vcluster: str
-    priority: int
+    priority: int | None
     count: int
     takeable: int
     protected: str | None
@@ -169,6 +169,7 @@ class MatchAsk(Body):
     name: str = Field(default="", max_length=63, description="empty: not chosen yet")
     lease: Seconds | None = Field(default=None, description="seconds; null: the group's default")
     isolated: bool = Field(default=False, description="the new vcluster is in a VLAN of its own")
+    preemptible: bool = Field(default=False, description="for a new vcluster that is preemptible")
 
 
 class MatchReply(Reply):

@@ -69,6 +69,8 @@ class VclusterCreate(Body):
     lease: Seconds | None = Field(default=None, description="seconds; null for the group's default")
     spread: bool = Field(default=False, description="its nodes may be of several types and blocks")
     wait: bool = Field(default=True, description="false: it is rejected if it cannot be had at once")
+    preemptible: bool = Field(default=False, description="any other request may take its nodes, down to none, with "
+                              "the grace of a reclaim; it may have nodes that are held for others until then")
     isolated: bool = Field(default=False, description="its nodes are in a VLAN and a subnet of their own")
     network_size: int | None = Field(default=None, ge=1, le=32, description="prefix length of that subnet; null: the "
                                      "site's default, or what the nodes need")
@@ -147,6 +149,7 @@ class VclusterReply(Reply):
     template: str
     size: int
     creation_size: int
+    preemptible: bool
     attributes: str
     subnet: str | None
     addresses: list[AddressRangeReply]

@@ -97,6 +97,7 @@ def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
                 "lease": formatting.exact(made.vcluster.lease_time)}
         was |= {name: was[f"tuples.0.{old}"] for name, old in (
             ("size", "count"), ("template", "template"), ("xml", "xml"))}
+        was["preemptible"] = "true" if made.vcluster.preemptible else ""
     return _choices(tx, ask) | {
         "groups": own_groups(tx, ask.who), "default_lease": ask.site.policy.default_lease, "was": was,
         "sizes": _sizes(ask), "most_volumes": MOST_VOLUMES,
@@ -164,9 +165,8 @@ def _asked(fields: Fields) -> dict[str, Any]:
 def _supposed(fields: Fields, prefix: str = "", count: str = "size") -> dict[str, Any]:
     """Return the body of the question what would come of it."""
     texts = {"count": fields.one(prefix + count) or "1", "template": fields.one(prefix + "template"),
-             "group": fields.one("group"), "vcluster": fields.one("vcluster"), "spread": fields.one("spread"),
-             "isolated": fields.one("isolated")}
-    texts |= {name: fields.one(name).strip() for name in ("name", "lease")}
+             "group": fields.one("group"), "vcluster": fields.one("vcluster")}
+    texts |= {name: fields.one(name).strip() for name in ("name", "lease", "spread", "isolated", "preemptible")}
     plain = Fields({name: [text] for name, text in texts.items() if text})
     return forms.body_of(MatchAsk, plain, {"lease": forms.seconds}) | {
         "attributes": attributes.document(fields, prefix)}
