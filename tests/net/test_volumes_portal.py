@@ -101,6 +101,7 @@ def test_the_command_line(there: Served) -> None:
     copy = as_json(there, "volume", "create", "copy", "--size", "300G", "--group", "physics", "--from", "physics/data",
                    "--snapshot", "monday")
     assert copy["name"] == "physics/copy"
+    settle(there)
     gone = as_json(there, "volume", "delete", "physics/data", "--yes")
     assert gone["state"] == "deleted"
     assert as_json(there, "volume", "restore", "physics/data")["purge_at"] is None

@@ -284,12 +284,25 @@ def test_snapshots_are_taken_copied_and_deleted(tx: Tx, site: Site) -> None:
     create(tx, site, "copy", source="site/data", snapshot="monday")
     with pytest.raises(Refused, match="site/copy is being copied"):
         flows.delete_snapshot(tx, name="site/data", snapshot="monday", now=5.0)
+    with pytest.raises(Refused, match="site/copy is being copied"):
+        flows.delete(tx, name="site/data", actor="user:ann", site=site, now=5.0)
     (task,) = settle(tx, site, 6.0)
     assert task.wanted.source.endswith("/monday")
     flows.delete_snapshot(tx, name="site/data", snapshot="monday", now=7.0)
     (task,) = settle(tx, site, 8.0)
     assert (task.wanted.snapshots, task.wanted.dropped) == ((), ("monday",))
     assert flows.show(tx, name="site/data", now=9.0).snapshots == []
+
+
+def test_a_deleted_volume_is_not_copied(tx: Tx, site: Site) -> None:
+    """The data could be erased before the copy is made."""
+    furnish(tx, 0)
+    create(tx, site)
+    flows.take_snapshot(tx, name="site/data", snapshot="monday", now=2.0)
+    settle(tx, site, 3.0)
+    flows.delete(tx, name="site/data", actor="user:ann", site=site, now=4.0)
+    with pytest.raises(Refused, match="restore it first"):
+        create(tx, site, "copy", source="site/data", snapshot="monday")
 
 
 def test_a_file_system_without_snapshots_says_so(tx: Tx, site: Site) -> None:

@@ -5,10 +5,11 @@ Each changes rows and returns the volume as people see it; the file server follo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from cod.core import volumes as core
-from cod.model import AskedVolume, Attachment, FileServer, Refused, Site, Volume, VolumeView
+from cod.model import AskedVolume, Attachment, FileServer, Refused, Site, Snapshot, Volume, VolumeView
 from cod.policy import volumes as policy
 from cod.policy.people import names
 from cod.states import VclusterState
@@ -56,7 +57,7 @@ def create(
     if not source:
         made = core.create(tx, owner, full, size, server=_server(site, fileserver), site=site, now=now)
         return show(tx, name=made.name, now=now)
-    origin = volumes.named(tx, source, lock=True)
+    origin = _kept(tx, source, "source")
     taken = [one.name for one in volumes.snapshots(tx, [origin.id]) if one.made_at is not None and not one.leaving]
     if snapshot not in taken:
         raise Refused("not_found", f"volume {source} has no snapshot {snapshot!r} to copy: take one first", "snapshot")
@@ -129,9 +130,7 @@ def delete_snapshot(tx: Tx, *, name: str, snapshot: str, now: float) -> VolumeVi
     found = next((one for one in volumes.snapshots(tx, [volume.id]) if one.name == snapshot), None)
     if found is None:
         raise Refused("not_found", f"volume {name} has no snapshot {snapshot!r}", "snapshot")
-    copy = volumes.waits_for(tx, _source(volume, snapshot))
-    if copy is not None:
-        raise Refused("conflict", f"volume {copy} is being copied from snapshot {snapshot}", "snapshot")
+    _not_copied(tx, volume, [found], "snapshot")
     volumes.drop_snapshot(tx, found.id, core.changed(tx, volume, now))
     return show(tx, name=name, now=now)
 
@@ -144,6 +143,7 @@ def delete(tx: Tx, *, name: str, actor: str, site: Site, now: float) -> VolumeVi
     if attached:
         raise Refused("conflict", f"volume {name} is attached to {', '.join(attached)}: detach it first", "name")
     if volume.deleted_at is None:
+        _not_copied(tx, volume, volumes.snapshots(tx, [volume.id]), "name")
         core.mark_deleted(tx, volume, now + site.volumes.grace, now, f"{actor} deleted it")
     return show(tx, name=name, now=now)
 
@@ -183,11 +183,20 @@ def room(tx: Tx, *, group: str, site: Site) -> tuple[int, int | None]:
     return taken, site.volumes.quota if own is None else own
 
 
-def _kept(tx: Tx, name: str) -> Volume:
+def _kept(tx: Tx, name: str, field: str = "name") -> Volume:
     volume = volumes.named(tx, name, lock=True)
     if volume.deleted_at is not None:
-        raise Refused("conflict", f"volume {name} is deleted: restore it first", "name")
+        raise Refused("conflict", f"volume {name} is deleted: restore it first", field)
     return volume
+
+
+def _not_copied(tx: Tx, volume: Volume, snapshots: Iterable[Snapshot], field: str) -> None:
+    """Raise `Refused` while another volume is yet to be made from one of the snapshots."""
+    for one in snapshots:
+        copy = volumes.waits_for(tx, _source(volume, one.name))
+        if copy is not None:
+            raise Refused("conflict", f"volume {copy} is being copied from snapshot {one.name}: try again when it is "
+                          "ready", field)
 
 
 def _source(volume: Volume, snapshot: str) -> str:
