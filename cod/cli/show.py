@@ -220,7 +220,6 @@ class Prefix(click.ParamType[int]):
         return int(bits)
 
 
-PREFIX = Prefix()
 class MountParam(click.ParamType[dict[str, Any]]):
     """VOLUME[:DIRECTORY[:ro]], a volume that a vcluster mounts, as the API has it."""
 
@@ -235,6 +234,7 @@ class MountParam(click.ParamType[dict[str, Any]]):
 
 
 MOUNT = MountParam()
+PREFIX = Prefix()
 SPAN = Span()
 KIND = NodeKindParam()
 

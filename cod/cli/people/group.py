@@ -27,7 +27,7 @@ def group_table(values: list[Any]) -> Any:
     return table(
         ("GROUP", "GID", "PRIORITY", "DEFAULT LEASE", "LONGEST LEASE", "IMAGE QUOTA", "VOLUME QUOTA", "E-MAIL",
          "WEBHOOK"),
-        [(v["name"], str(v["gid"]), str(v["priority"]), v["default_lease"] and duration(v["default_lease"]),
+        [(v["name"], v["gid"], str(v["priority"]), v["default_lease"] and duration(v["default_lease"]),
           v["max_lease"] and duration(v["max_lease"]), size(v["image_quota"]), size(v["volume_quota"]),
           v["email"], v["webhook"])
          for v in values])
@@ -115,13 +115,14 @@ def create(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> Non
 
 def limited(words: tuple[str, ...]) -> dict[str, Any]:
     """Return the limits that `--limit` names; where it names types, others lose theirs. Raises UsageError."""
-    if "none" in words:
+    if words == ("none",):
         return {"node_limit": None, "type_limits": {}}
     found: dict[str, Any] = {}
     for word in words:
         name, equals, number = word.rpartition("=")
-        if not number.isdigit() or (equals and not name):
-            raise click.UsageError(f"--limit takes a number such as 20, or a type and one such as gpu=4, not {word}")
+        if not (number.isascii() and number.isdigit()) or (equals and not name):
+            raise click.UsageError("--limit takes a number such as 20, or a type and one such as gpu=4; or only none; "
+                                   f"not {word}")
         if name:
             found.setdefault("type_limits", {})[name] = int(number)
         else:
@@ -170,10 +171,13 @@ def set_(
         raise click.UsageError("say what to set: --priority, --default-lease, --max-lease, --image-quota, "
                                "--volume-quota, --shares, --guarantee, --limit, --hours, --parent, --email, "
                                "--webhook, --events or --gid")
-    value = client(ctx).patch(path("shares", name), entitled) if entitled else None
-    if body:
-        value = client(ctx).patch(path("groups", name), body)
-    shown(ctx, value, _one if body else lambda one: share_table([one]), as_json)
+    if body and entitled:  # two changes, of which the second could be refused
+        raise click.UsageError("--shares, --guarantee, --limit, --hours and --parent are set by a command of their own")
+    if entitled:
+        value = client(ctx).patch(path("shares", name), entitled)
+        shown(ctx, value, lambda one: share_table([one]), as_json)
+    else:
+        shown(ctx, client(ctx).patch(path("groups", name), body), _one, as_json)
 
 
 @group.command()

@@ -24,7 +24,7 @@ def user() -> None:
 
 def _users(values: list[Any]) -> Any:
     return table(("USER", "UID", "NAME", "E-MAIL", "IS", "SIGNS IN", "SINCE"), [
-        (v["name"], str(v["uid"]), v["full_name"], v["email"], ", ".join(_marks(v)), v["directory"] or "here",
+        (v["name"], v["uid"], v["full_name"], v["email"], ", ".join(_marks(v)), v["directory"] or "here",
          when(v["created_at"]))
         for v in values])
 
@@ -36,7 +36,7 @@ def _marks(value: Any) -> list[str]:
 def _one(value: Any) -> Any:
     groups = ", ".join(f"{each['group']} ({each['role']})" for each in value["groups"])
     return table(("USER", "UID", "GID", "NAME", "E-MAIL", "IS", "GROUPS"), [
-        (value["name"], str(value["uid"]), str(value["gid"]), value["full_name"], value["email"],
+        (value["name"], value["uid"], value["gid"], value["full_name"], value["email"],
          ", ".join(_marks(value)), groups)])
 
 

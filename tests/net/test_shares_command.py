@@ -1,0 +1,43 @@
+"""Shares, guarantees and limits on the command line and on their page."""
+# ruff: noqa: F401, F811 (fixtures)
+
+from __future__ import annotations
+
+import pytest
+
+from tests.net.apiserver import Served, as_json, run, said
+from tests.net.ownersite import browse, engine, furnished_sqlite, there
+
+pytestmark = pytest.mark.slow
+
+
+def test_an_administrator_sets_what_a_group_may_hold(there: Served) -> None:
+    value = as_json(there, "group", "set", "physics", "--shares", "40", "--guarantee", "2", "--limit", "20", "--hours",
+                    "5000")
+    assert (value["shares"], value["guarantee"], value["node_limit"], value["hours_limit"]) == (40.0, 2, 20, 5000.0)
+    assert as_json(there, "shares", "physics")["node_limit"] == 20
+    assert {one["group"] for one in as_json(there, "shares")} == {"physics", "site", "web"}
+    page = browse(there).get("/shares")
+    assert "20 nodes" in page.words
+    assert "web" not in page.tree.xpath("//main//th/a/text()"), "of groups that one is in"
+    assert as_json(there, "group", "set", "physics", "--limit", "none", "--hours", "none")["hours_limit"] is None
+
+
+@pytest.mark.parametrize("limits", [["²"], ["-3"], ["=4"], ["gpu="], ["20", "none"]], ids=" ".join)
+def test_a_limit_that_is_none_is_refused(there: Served, limits: list[str]) -> None:
+    refused = run(there, "group", "set", "physics", *(word for one in limits for word in ("--limit", one)), code=2)
+    assert "--limit takes a number such as 20" in refused.stderr
+
+
+def test_no_command_is_done_by_half(there: Served) -> None:
+    refused = run(there, "group", "set", "physics", "--shares", "9", "--priority", "9", code=2)
+    assert "set by a command of their own" in refused.stderr
+    assert as_json(there, "shares", "physics")["shares"] == 1.0
+
+
+def test_who_has_no_number_has_a_dash(there: Served) -> None:
+    """Groups of a database that was made by hand, or restored from before numbers."""
+    assert "None" not in said(there, "group", "list")
+    words = browse(there).get("/groups/physics").words
+    assert "Number on nodes (gid)" in words
+    assert "(gid) None" not in words
