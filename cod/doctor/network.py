@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
 from cod.host import Interface, listed
 from cod.model import METADATA_ADDRESS, Subnet
+
+FORWARDING = Path("/proc/sys/net/ipv6/conf/all/forwarding")
 
 
 def findings(context: Context) -> Iterator[Finding]:
@@ -17,6 +20,21 @@ def findings(context: Context) -> Iterator[Finding]:
             yield (_local if subnet.interface else _relayed)(context.interfaces, subnet)
         if context.site.metadata_link_local:
             yield _link_local(context.interfaces, context.site.subnets)
+    if context.site.isolation is not None and context.site.isolation.interface is not None:
+        yield from isolation(FORWARDING)
+
+
+def isolation(forwarding: Path) -> Iterator[Finding]:
+    """Yield a finding where this host forwards IPv6: Linux does so for all interfaces or for none, and what the server
+    sets on its interfaces in isolated networks is for IPv4 only."""
+    try:
+        forwards = forwarding.read_text().strip() != "0"
+    except OSError:  # a kernel without IPv6
+        return
+    if forwards:
+        yield Finding("network", WARNING, "isolated networks: this host forwards IPv6, also what comes from the VLANs "
+                      "of isolated vclusters", "sysctl net.ipv6.conf.all.forwarding=0, and in /etc/sysctl.d; or drop "
+                      "forwarded packets from these interfaces in the host's firewall")
 
 
 def _local(interfaces: Mapping[str, Interface], subnet: Subnet) -> Finding:

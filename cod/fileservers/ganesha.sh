@@ -51,8 +51,15 @@ close_path() {
     fi
 }
 
+# Names the files of all exports, without that of export $1: an include of a file that is missing keeps NFS-Ganesha from
+# starting.
 index() {
-    fragments | sort | sed 's/.*/%include "&"/' | put "$exports/cod.conf"
+    fragments | grep -vxF "$(fragment "${1:-none}")" | sort | sed 's/.*/%include "&"/' | put "$exports/cod.conf"
+}
+
+forget() {
+    index "$1"
+    rm -f "$(fragment "$1")"
 }
 
 withdraw() {

@@ -36,6 +36,10 @@ close_path() {
     :
 }
 
+forget() {
+    rm -f "$(fragment "$1")"
+}
+
 publish() {
     said=$(exportfs -ra 2>&1 </dev/null) || fail "exportfs failed: $(printf '%s' "$said" | tail -n 1)"
     shown=$(exported) || fail "$shown"

@@ -194,7 +194,7 @@ apply() {
         clients=
         withdraw "$number"
         erase_volume
-        rm -f "$(fragment "$number")"
+        forget "$number"
         echo enforced=none
         return
     fi
@@ -228,5 +228,5 @@ withdraw_stray() {
     [ "$1" = end ]
     ready
     withdraw "$number"
-    rm -f "$(fragment "$number")"
+    forget "$number"
 }

@@ -7,7 +7,9 @@ switch's daemon has raised `cur_cfg` as far (ovs-vswitchd.conf.db(5)). The datab
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from codecs import getincrementaldecoder
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,9 @@ FORM = "unix:PATH, tcp:HOST[:PORT] or ssl:HOST[:PORT]"
 PORT = 6640  # IANA: ovsdb
 CONNECT = 10.0  # seconds
 APPLY = 15.0  # seconds in which ovs-vswitchd has to take over a change
-LONGEST = 1 << 24  # bytes of a message
+LONGEST = 1 << 20  # characters of a message
 DATABASE = "Open_vSwitch"
+FOREIGN = "what answers does not speak OVSDB"
 
 
 class OvsDriver:
@@ -76,9 +79,10 @@ class OvsSession:
         """Read the switch's version, and listen for the configuration that its daemon has taken over."""
         root = {"Open_vSwitch": {"columns": ["cur_cfg", "ovs_version"]}}
         first = await self._connection.ask("monitor", [DATABASE, None, root])
-        self._connection.update(first)
-        rows = first.get("Open_vSwitch", {}).values()
-        version = next((row["new"].get("ovs_version") for row in rows), None)
+        with _in_shape():
+            self._connection.update(first)
+            rows = first.get("Open_vSwitch", {}).values()
+            version = next((row["new"].get("ovs_version") for row in rows), None)
         self.about = f"Open vSwitch {version}" if isinstance(version, str) else "Open vSwitch"  # none: ["set", []]
 
     async def read(self, ports: Collection[str]) -> Mapping[str, int | SwitchError]:
@@ -87,7 +91,8 @@ class OvsSession:
         columns = ["tag", "trunks", "vlan_mode"]
         answers = await self._transact([
             {"op": "select", "table": "Port", "where": [["name", "==", name]], "columns": columns} for name in names])
-        return {name: _access_vlan(name, answer.get("rows", [])) for name, answer in zip(names, answers, strict=False)}
+        with _in_shape():
+            return {name: _access_vlan(name, answer["rows"]) for name, answer in zip(names, answers, strict=False)}
 
     async def change(self, wanted: Mapping[str, int]) -> Mapping[str, SwitchError]:
         """Set the ports' tags, and wait until the daemon has taken them over."""
@@ -98,7 +103,8 @@ class OvsSession:
             *changes,
             {"op": "mutate", "table": "Open_vSwitch", "where": every, "mutations": [["next_cfg", "+=", 1]]},
             {"op": "select", "table": "Open_vSwitch", "where": every, "columns": ["next_cfg"]}])
-        applied = self._connection.applied(answers[-1]["rows"][0]["next_cfg"])
+        with _in_shape():
+            applied = self._connection.applied(int(answers[len(changes) + 1]["rows"][0]["next_cfg"]))
         try:
             await applied.addTimeout(APPLY, self._reactor)
         except SwitchError:
@@ -114,10 +120,22 @@ class OvsSession:
 
     async def _transact(self, operations: list[dict[str, Any]]) -> list[Any]:
         answers: list[Any] = await self._connection.ask("transact", [DATABASE, *operations])
-        for answer in answers:
-            if isinstance(answer, dict) and answer.get("error"):
-                raise SwitchError(f"the switch refuses: {answer['error']}: {answer.get('details', '')}".rstrip(": "))
+        with _in_shape():
+            for answer in answers:
+                if answer and answer.get("error"):
+                    raise SwitchError(
+                        f"the switch refuses: {answer['error']}: {answer.get('details', '')}"[:300].rstrip(": "))
+            answers[len(operations) - 1]
         return answers
+
+
+@contextmanager
+def _in_shape() -> Iterator[None]:
+    """Raise `SwitchError` where an answer is used that has another shape than OVSDB's."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError):
+        raise SwitchError(FOREIGN) from None
 
 
 def _access_vlan(name: str, rows: list[dict[str, Any]]) -> int | SwitchError:
@@ -135,8 +153,10 @@ class _Ovsdb(Protocol):
     """One connection: JSON-RPC 1.0 without any delimiter between messages."""
 
     transport: Any
+
     def __init__(self) -> None:
         self._buffer = ""
+        self._text = getincrementaldecoder("utf-8")("replace")
         self._asked: dict[int, Deferred[Any]] = {}
         self._waiting: list[tuple[int, Deferred[None]]] = []
         self._cur_cfg = -1
@@ -157,6 +177,9 @@ class _Ovsdb(Protocol):
     def applied(self, configuration: int) -> Deferred[None]:
         """Fire when the daemon has taken over that configuration."""
         done: Deferred[None] = Deferred()
+        if self._lost is not None:
+            done.errback(self._lost)
+            return done
         self._waiting.append((configuration, done))
         self._release()
         return done
@@ -169,19 +192,18 @@ class _Ovsdb(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         """Take in what comes, message by message."""
-        self._buffer += data.decode("utf-8", "replace")
-        while self._buffer:
+        self._buffer += self._text.decode(data)
+        while self._buffer and self._lost is None:
             try:
                 message, end = self._decoder.raw_decode(self._buffer)
+                self._buffer = self._buffer[end:].lstrip()
+                self._take(message)
             except ValueError:
                 if len(self._buffer) > LONGEST:
                     self._end("the switch's answer is too long")
                 return
-            self._buffer = self._buffer[end:].lstrip()
-            if not isinstance(message, dict):
-                self._end("what answers does not speak OVSDB")
-                return
-            self._take(message)
+            except (LookupError, TypeError, AttributeError, RecursionError):
+                self._end(FOREIGN)
 
     def connectionLost(self, reason: Failure = Failure(SwitchError("closed"))) -> None:  # noqa: B008
         """Fail whatever waits."""

@@ -168,8 +168,10 @@ class SnmpSession:
         while True:
             for row in await self._ask(self._snmp.next_cmd, self._object(last)):
                 oid = str(row[0])
-                if not oid.startswith(prefix) or oid == last or type(row[1]).__name__ == "EndOfMibView":
+                if not oid.startswith(prefix) or type(row[1]).__name__ == "EndOfMibView":
                     return found
+                if oid.removeprefix(prefix) in found:  # else a switch that leads in a circle is walked for ever
+                    raise SwitchError(f"the switch's table {table} leads in a circle")
                 found[oid.removeprefix(prefix)] = row[1]
                 last = oid
 

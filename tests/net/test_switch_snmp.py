@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from cod.model import Switch
 from cod.power.driver import SignIn
 from cod.switches import snmp
 from cod.switches.driver import SwitchError, SwitchTarget
-from cod.switches.snmp import EGRESS, PVID, UNTAGGED, SnmpDriver, changed, has
+from cod.switches.snmp import EGRESS, PVID, UNTAGGED, SnmpDriver, SnmpSession, changed, has
 from tests.net import switchsession
 from tests.ports import free_port
 from tests.waiting import until
@@ -102,3 +104,18 @@ def test_ports_are_changed_and_read_back(
 def test_objects_are_those_of_the_mib() -> None:
     base = "1.3.6.1.2.1.17.7.1.4"  # dot1qVlan
     assert (f"{base}.3.1.2", f"{base}.3.1.4", f"{base}.5.1.1") == (EGRESS, UNTAGGED, PVID)
+
+
+def test_a_table_that_leads_in_a_circle_ends() -> None:
+    session = SnmpSession.__new__(SnmpSession)
+    session._snmp = SimpleNamespace(next_cmd=None)
+    after = {"1.2": "1.2.1", "1.2.1": "1.2.2", "1.2.2": "1.2.1"}
+
+    async def ask(_command: object, oid: Any) -> Any:
+        await asyncio.sleep(0)
+        return [(after[oid], 7)]
+
+    session._object = lambda oid, *_value: oid  # type: ignore[method-assign]
+    session._ask = ask  # type: ignore[method-assign]
+    with pytest.raises(SwitchError, match="leads in a circle"):
+        asyncio.run(asyncio.wait_for(session._walk("1.2"), 5))

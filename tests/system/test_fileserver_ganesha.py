@@ -105,8 +105,12 @@ def test_a_volume_takes_no_more_than_its_size(stand: NfsStand, carry_out: Callab
 
 def test_exports_outlive_a_restart_of_the_server(stand: NfsStand, carry_out: Callable[..., Any]) -> None:
     kept, gone = volume(clients=(OURS,)), volume(clients=(OURS,))
-    for wanted in (kept, gone, later(gone)):
+    erased = volume(clients=(OURS,))
+    for wanted in (kept, gone, later(gone), erased, later(erased, erase=True)):
         carry_out(stand.settings(), wanted)
+    index = stand.runs("cat", "/etc/ganesha/cod.d/cod.conf", check=True).stdout
+    for line in index.splitlines():  # an include of a file that is missing keeps NFS-Ganesha from starting
+        stand.runs("test", "-f", line.split('"')[1], check=True)
     stand.stop("ganesha")
     stand.start_ganesha()
     assert (stand.sees("a", kept.path), stand.sees("b", kept.path), stand.sees("a", gone.path)) == (True, False, False)
