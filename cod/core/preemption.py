@@ -54,6 +54,11 @@ def victims(tx: Tx, vcluster: Vcluster, kind: NodeKindRow, count: int, many: boo
     return leases.victims(node_counts.pick_held(tx, vcluster.id, kind, many, by), count)
 
 
+def deadline(tx: Tx, vcluster: Vcluster, policy: Policy, now: float) -> float:
+    """Return the deadline of a reclaim from the vcluster that is made now, by the grace of its group."""
+    return now + preemption.grace(groups.get(tx, vcluster.group_id), policy)
+
+
 def kind_of(tx: Tx, reclaim: Reclaim) -> NodeKindRow:
     """Return the kind of the nodes that are taken: for an isolated vcluster, those with usable switch ports."""
     request = requests.get(tx, reclaim.request_id)

@@ -24,6 +24,7 @@ class Group:
     node_limit      nodes that it may hold at once; None: the site's default
     hours_limit     node-hours that it may use in a month; None: no limit
     parent_id       the group that it is a subgroup of
+    grace           seconds in which its vclusters give nodes back after a reclaim; None: the site's. The site bounds it
     faded_usage     node-seconds, weighted by the cost of their types, that have not faded yet, at `faded_at`
     """
 
@@ -47,6 +48,7 @@ class Group:
     parent_id: int | None = None
     faded_usage: float | None = None
     faded_at: float | None = None
+    grace: float | None = None
 
     @property
     def events(self) -> tuple[str, ...]:

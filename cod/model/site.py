@@ -79,6 +79,7 @@ class Policy:
                     constraining goes first
     hold_after      seconds that a request waits before nodes are held back for it; 0: they never are
     reclaim_grace   seconds that a holder has to give nodes back before they are seized
+    max_grace       seconds that a group may set as its own grace of a reclaim; 0: no more than `reclaim_grace`
     victims         criteria by which nodes of preemptible vclusters are taken: 'cheap-type', 'whole-block',
                     'last-started'
     drain_grace     seconds between the end of a lease and the seizure of its nodes
@@ -110,6 +111,7 @@ class Policy:
     age_step: float = 600.0
     hold_after: float = 3600.0
     reclaim_grace: float = 300.0
+    max_grace: float = 0.0
     victims: tuple[str, ...] = ("cheap-type", "last-started")
     drain_grace: float = 300.0
     lease_warnings: tuple[float, ...] = (86400.0, 3600.0)

@@ -122,7 +122,8 @@ def _take(world: World, take: Preempt) -> None:
     may_lose = preemption.takeable(
         cluster.as_holder(), len(mobile), wish.priority, wish.vcluster_id, now,
         beyond=kept.beyond(cluster.as_holder().group_id), within=kept.within(wish))
-    reclaim = Reclaim(world.new_id(), cluster, request, take.kind, now + policy.reclaim_grace, take.count)
+    deadline = now + preemption.grace(cluster.group, policy)
+    reclaim = Reclaim(world.new_id(), cluster, request, take.kind, deadline, take.count)
     chosen = cluster.owner.choose(reclaim, mobile)
     if len(chosen) != take.count or take.count > may_lose or not set(chosen) <= set(mobile):
         raise Impossible(f"{take.count} nodes are taken from vcluster {cluster.name}, of {may_lose} that may be")

@@ -173,6 +173,8 @@ class PolicyTable(Table):
                                     "0: never")
     reclaim_grace: NotNegative = Field(300.0, description="seconds that a holder has to give nodes back before they "
                                        "are seized for a request of higher priority")
+    max_grace: NotNegative = Field(0.0, description="seconds that a group may set as its own grace of a reclaim, such "
+                                   "as 7200; 0: no more than reclaim_grace")
     victims: tuple[Literal["cheap-type", "whole-block", "last-started"], ...] = Field(
         ("cheap-type", "last-started"), description="which nodes of preemptible vclusters are taken first, the "
         "criterion that counts most in front: cheap-type (of the type of lowest cost), whole-block (of the block that "

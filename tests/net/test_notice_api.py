@@ -55,6 +55,10 @@ def test_a_group_is_made_shown_changed_and_removed(served: Served) -> None:
     assert changed == made | {"max_lease": 60.0, "default_lease": 30.0, "webhook": HOOK}
     assert served.effects == [Effect("wake", "notices")]
     assert api.patch("/groups/physics", {"default_lease": None}) == changed | {"default_lease": None}
+    assert api.patch("/groups/physics", {"grace": 300.0})["grace"] == 300.0
+    assert refused(api.patch, "/groups/physics", {"grace": 301.0}).field == "grace"
+    assert refused(api.patch, "/groups/physics", {"grace": -1.0}).field == "grace"
+    assert api.patch("/groups/physics", {"grace": None})["grace"] is None
     assert api.delete("/groups/physics") is None
     assert refused(api.get, "/groups/physics").status == 404
     assert refused(api.patch, "/groups/physics", {"priority": 1}).status == 404

@@ -10,6 +10,7 @@ from sqlalchemy import Engine, select, update
 
 from cod.core import preemption
 from cod.flows.nodes import nodes as node_flows
+from cod.flows.people import groups as group_flows
 from cod.flows.scheduler import reclaims as flow
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as owner_flows
@@ -416,3 +417,31 @@ def test_who_would_not_wait_is_rejected_and_takes_nothing(tx: Tx, quiet: Site) -
     asked = request_flows.submit(tx, vcluster="loser", wanted=[AskedTuple(1)], wait=False, now=101.0).value
     run_pass(tx, quiet, 102.0)
     assert requests.get(tx, asked.request.id).state == "rejected"  # type: ignore[union-attr]
+
+
+def test_a_group_has_a_grace_of_its_own_as_far_as_the_site_allows(tx: Tx, quiet: Site) -> None:
+    """The one that loses nodes; a bound that is lowered holds for the next reclaim, one that is shorter is shorter."""
+    longer = replace(quiet, policy=replace(quiet.policy, max_grace=7200.0))
+    people(tx)
+    for number in range(4):
+        add_node(tx, number)
+    want(tx, longer, "loser", 1, 4096, 1.0)
+    run_pass(tx, longer, 2.0)
+    arrive(tx, 3.0)
+    grow(tx, longer, "loser", 4, 4.0)
+    with pytest.raises(Refused, match="a grace of 2 h at most, and 3 h were asked for") as refused:
+        group_flows.change(tx, "low", {"grace": 10800.0}, policy=longer.policy, now=50.0)
+    assert (refused.value.code, refused.value.field) == ("invalid", "grace")
+    with pytest.raises(Refused, match="a grace of 20 s at most"):
+        group_flows.change(tx, "low", {"grace": 7200.0}, policy=quiet.policy, now=50.0)
+    group_flows.change(tx, "low", {"grace": 7200.0}, policy=longer.policy, now=50.0)
+    for number, (site, grace) in enumerate([(longer, 7200.0), (quiet, 20.0)]):
+        want(tx, site, f"winner{number}", 1, 4096, 99.0 + number, "high")
+        run_pass(tx, site, 100.0 + number)
+        assert reclaims.open_(tx)[-1 if grace > 20.0 else 0].deadline == 100.0 + number + grace
+    group_flows.change(tx, "low", {"grace": 0.0}, policy=longer.policy, now=110.0)
+    want(tx, longer, "winner2", 1, 4096, 111.0, "high")
+    run_pass(tx, longer, 112.0)
+    assert min(one.deadline for one in reclaims.open_(tx)) == 112.0
+    group_flows.change(tx, "low", {"grace": None}, policy=longer.policy, now=113.0)
+    assert preemption.deadline(tx, vclusters.by_name(tx, "loser"), longer.policy, 200.0) == 220.0  # type: ignore[arg-type]

@@ -213,7 +213,7 @@ def _brief(name: str, value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         if name.endswith(("_at", "_until")) or name in ("deadline", "since", "until", "last_seen", "at"):
             return when(value)
-        if name in ("default_lease", "max_lease", "lease_time", "lease", "lifetime"):
+        if name in ("default_lease", "max_lease", "lease_time", "lease", "lifetime", "grace"):
             return duration(value)
         if name == "image_quota":
             return size(value)

@@ -8,7 +8,7 @@ import click
 
 from cod.cli.people.member import group as invite
 from cod.cli.scheduler.shares import share_table
-from cod.cli.show import SIZE, SPAN, ago, as_json, client, duration, print_json, said, shown, size, table, when
+from cod.cli.show import SIZE, SPAN, Span, ago, as_json, client, duration, print_json, said, shown, size, table, when
 from cod.client import path
 
 
@@ -25,10 +25,11 @@ def group() -> None:
 def group_table(values: list[Any]) -> Any:
     """Return groups for people."""
     return table(
-        ("GROUP", "GID", "PRIORITY", "DEFAULT LEASE", "LONGEST LEASE", "IMAGE QUOTA", "VOLUME QUOTA", "E-MAIL",
+        ("GROUP", "GID", "PRIORITY", "DEFAULT LEASE", "LONGEST LEASE", "GRACE", "IMAGE QUOTA", "VOLUME QUOTA", "E-MAIL",
          "WEBHOOK"),
         [(v["name"], v["gid"], str(v["priority"]), v["default_lease"] and duration(v["default_lease"]),
-          v["max_lease"] and duration(v["max_lease"]), size(v["image_quota"]), size(v["volume_quota"]),
+          v["max_lease"] and duration(v["max_lease"]),
+          None if v["grace"] is None else duration(v["grace"]), size(v["image_quota"]), size(v["volume_quota"]),
           v["email"], v["webhook"])
          for v in values])
 
@@ -95,6 +96,8 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
               "goes first.")
 @click.option("--default-lease", type=SPAN, help="Length, such as 8h or 7d. [default: the site's]")
 @click.option("--max-lease", type=SPAN, help="Length, such as 14d. [default: no limit]")
+@click.option("--grace", type=Span(zero=True), help="Time to give nodes back after a reclaim, such as 2h, as far as "
+              "the site allows. [default: the site's]")
 @click.option("--image-quota", type=SIZE, help="Space for its images, such as 200G. [default: the site's]")
 @click.option("--volume-quota", type=SIZE, help="Space for its volumes, such as 2T. [default: the site's]")
 @click.option("--email", default="", help="Addresses for notices, separated by commas.")
@@ -135,6 +138,8 @@ def limited(words: tuple[str, ...]) -> dict[str, Any]:
 @click.option("--priority", type=int, help="Priority of its requests; a higher one goes first.")
 @click.option("--default-lease", type=OrNone(SPAN), help="Such as 8h or 7d; none: the site's.")
 @click.option("--max-lease", type=OrNone(SPAN), help="Such as 14d; none: no limit.")
+@click.option("--grace", type=OrNone(Span(zero=True)), help="Time to give nodes back after a reclaim, such as 2h, as "
+              "far as the site allows; none: the site's.")
 @click.option("--image-quota", type=OrNone(SIZE), help="Such as 200G; none: the site's.")
 @click.option("--volume-quota", type=OrNone(SIZE), help="Such as 2T; none: the site's.")
 @click.option("--email", help="Addresses for notices, separated by commas; '' for none.")
@@ -165,10 +170,10 @@ def set_(
     said_of_shares = {"shares": shares, "guarantee": guarantee, "hours_limit": hours, "parent": parent}
     entitled = limited(limits) | {key: None if value == "none" else value
                                   for key, value in said_of_shares.items() if value is not None}
-    body = {key: None if value == "none" and key.endswith(("lease", "quota")) else value
+    body = {key: None if value == "none" and key.endswith(("lease", "quota", "grace")) else value
             for key, value in asked.items() if value is not None}
     if not body and not entitled:
-        raise click.UsageError("say what to set: --priority, --default-lease, --max-lease, --image-quota, "
+        raise click.UsageError("say what to set: --priority, --default-lease, --max-lease, --grace, --image-quota, "
                                "--volume-quota, --shares, --guarantee, --limit, --hours, --parent, --email, "
                                "--webhook, --events or --gid")
     if body and entitled:  # two changes, of which the second could be refused

@@ -246,7 +246,7 @@ def release(
 @click.argument("target")
 @click.argument("nodes", type=click.IntRange(1))
 @click.option("--within", type=Span(zero=True), help="Time after which nodes still held are taken, such as 6h; "
-              "0: at once. [default: the site's grace of a reclaim]")
+              "0: at once. [default: the grace of its group]")
 @click.option("--type", "types", multiple=True, help="Move only nodes of this type. May be repeated.")
 @click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
 @as_json

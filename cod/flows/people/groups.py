@@ -7,8 +7,10 @@ from typing import Any
 
 from cod.core import posix as numbers
 from cod.core import volumes
-from cod.model import Effect, Group, NoticeRules, PosixRules, Refused, Result
+from cod.model import Effect, Group, NoticeRules, Policy, PosixRules, Refused, Result
+from cod.policy.hardware.quantity import span
 from cod.policy.people import delivery
+from cod.policy.scheduler import preemption
 from cod.store.engine import Tx
 from cod.store.notices import notices
 from cod.store.people import groups
@@ -19,6 +21,7 @@ CHANNELS = (notices.WEBHOOK, notices.EMAIL)  # the columns of `groups` that name
 EVENTS = ("notices", "vclusters", "nodes")
 RULES = NoticeRules()
 POSIX = PosixRules()
+POLICY = Policy()
 
 
 def every(tx: Tx, only: frozenset[int] | None = None) -> list[Group]:
@@ -29,26 +32,30 @@ def every(tx: Tx, only: frozenset[int] | None = None) -> list[Group]:
 def create(
     tx: Tx, name: str, *, priority: int = 0, default_lease: float | None = None, max_lease: float | None = None,
     email: str = "", webhook: str = "", events: Sequence[str] = ("notices",), image_quota: int | None = None,
-    gid: int | None = None, volume_quota: int | None = None, rules: NoticeRules = RULES, posix: PosixRules = POSIX,
-    now: float,
+    gid: int | None = None, volume_quota: int | None = None, grace: float | None = None, rules: NoticeRules = RULES,
+    posix: PosixRules = POSIX, policy: Policy = POLICY, now: float,
 ) -> Group:
     """Return a new group; leases in seconds, None for the site's default and for no limit. Raises `Refused`.
 
     image_quota  bytes that its images and open uploads may take; None: the site's default
     gid          its POSIX number; None: the next of the site's range
     volume_quota bytes that its volumes may have together; None: the site's default
+    grace        seconds in which its vclusters give nodes back after a reclaim; None: the site's
+    policy       bounds the grace
     events       what is posted to its webhook: 'notices', 'vclusters', 'nodes'; rules: where that may be
     """
     if groups.by_name(tx, name):
         raise Refused("conflict", f"there is a group {name!r} already", "name")
     columns = dict(priority=priority, default_lease=default_lease, max_lease=max_lease, email=email, webhook=webhook,
-                   events=events, image_quota=image_quota, volume_quota=volume_quota)
+                   events=events, image_quota=image_quota, volume_quota=volume_quota, grace=grace)
     if gid is not None:
         numbers.take_gid(tx, name, gid, now)
-    return groups.add(tx, name, now, posix=posix, gid=gid, **_checked(columns, {}, rules))
+    return groups.add(tx, name, now, posix=posix, gid=gid, **_checked(columns, {}, rules, policy))
 
 
-def change(tx: Tx, name: str, changes: Mapping[str, Any], *, rules: NoticeRules = RULES, now: float) -> Result[Group]:
+def change(
+    tx: Tx, name: str, changes: Mapping[str, Any], *, rules: NoticeRules = RULES, policy: Policy = POLICY, now: float
+) -> Result[Group]:
     """Change the columns in `changes`; the value is the group. Raises `Refused`.
 
     Leases that run stay as long as they are. A new priority holds at once, for what runs and for what waits; what is
@@ -56,7 +63,7 @@ def change(tx: Tx, name: str, changes: Mapping[str, Any], *, rules: NoticeRules 
     """
     group = one(tx, name)
     before = {"default_lease": group.default_lease, "max_lease": group.max_lease}
-    columns = _checked(changes, before, rules)
+    columns = _checked(changes, before, rules, policy)
     if columns.get("gid", group.gid) != group.gid:
         numbers.take_gid(tx, name, columns["gid"], now)
     groups.change(tx, group.id, **columns)
@@ -93,8 +100,15 @@ def delete(tx: Tx, name: str) -> None:
     groups.remove(tx, group.id, groups.ensure(tx, groups.SITE, group.created_at).id)
 
 
-def _checked(changes: Mapping[str, Any], before: Mapping[str, Any], rules: NoticeRules) -> dict[str, Any]:
+def _checked(
+    changes: Mapping[str, Any], before: Mapping[str, Any], rules: NoticeRules, policy: Policy
+) -> dict[str, Any]:
     columns = dict(changes)
+    longest_grace = preemption.longest_grace(policy)
+    if (columns.get("grace") or 0.0) > longest_grace:
+        raise Refused("invalid", f"the site allows groups a grace of {span(longest_grace)} at most, and "
+                      f"{span(columns['grace'])} were asked for; an administrator can raise max_grace in the site file",
+                      "grace")
     if "email" in columns:
         columns["email"] = delivery.check_email(columns["email"])
     if "webhook" in columns:

@@ -189,7 +189,7 @@ def take(tx: Tx, *, taken: Preempt, claim: Claim, site: Site, now: float) -> Res
     made = reclaims.add(
         tx, vcluster_id=vcluster.id, request_id=request.id, type_id=kind.type, block_id=block, subnet=kind.subnet,
         attributes=attributes.pop() if len(attributes) == 1 else "", nodes=chosen,
-        deadline=now + site.policy.reclaim_grace, now=now)
+        deadline=preemption.deadline(tx, vcluster, site.policy, now), now=now)
     notices.tell(tx, vcluster, notice_texts.reclaim(vcluster, [node.name for node in chosen], made.count,
                                                     made.deadline), now)
     would_do = node_counts.pick_held(tx, vcluster.id, key, many, now)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from cod import notice_texts
 from cod.core import address_blocks, entitlements, notices, vcm_outbox
+from cod.core import preemption as core_preemption
 from cod.model import Effect, Node, NodeType, Refused, RequestTuple, RequestView, Result, Site, Vcluster
 from cod.policy.hardware.quantity import span
 from cod.policy.scheduler import leases, preemption
@@ -35,7 +36,7 @@ def start(
     """Move `count` nodes of the vcluster `source` to `target`. The value is the request's view, as the groups in `seen`
     (None: all) see it.
 
-    within  seconds that the source has to give the nodes back; None: the grace of a reclaim
+    within  seconds that the source has to give the nodes back; None: the grace of its group
     only    names of node types that may move; empty: all that match what `target` wants of nodes
     key     the client's id for this request: repeated, it changes nothing
     Raises `Refused`.
@@ -46,7 +47,7 @@ def start(
             raise Refused("conflict", f"that key was used before, for vcluster {view.vcluster}", "key")
         return Result(view)
     loser, taker = _both(tx, source, target)
-    deadline = now + (site.policy.reclaim_grace if within is None else within)
+    deadline = core_preemption.deadline(tx, loser, site.policy, now) if within is None else now + within
     _check_lease(taker, deadline, now)
     _check_count(tx, loser, count)
     able = _able(tx, loser, taker, count, only, site)

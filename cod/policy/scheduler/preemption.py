@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol
 
-from cod.model import Node, Policy, Reclaim
+from cod.model import Group, Node, Policy, Reclaim
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.snapshot import (
     ANYTHING,
@@ -136,6 +136,16 @@ def inertia(priority: int, policy: Policy) -> float:
     """Return the seconds for which a newly assigned node stays with a holder of that priority, whoever wants it; a
     preemptible vcluster has none."""
     return 0.0 if priority == PREEMPTIBLE else policy.inertia_by_priority.get(priority, policy.inertia)
+
+
+def longest_grace(policy: Policy) -> float:
+    """Return the seconds of grace that a group may set as its own, at most."""
+    return max(policy.max_grace, policy.reclaim_grace)
+
+
+def grace(group: Group, policy: Policy) -> float:
+    """Return the seconds in which a vcluster of the group gives nodes back after a reclaim."""
+    return policy.reclaim_grace if group.grace is None else min(group.grace, longest_grace(policy))
 
 
 def assigned_by(policy: Policy, now: float) -> tuple[float, dict[int, float]]:

@@ -68,6 +68,7 @@ groups = table(
     Column("faded_usage", Double, comment="node-seconds, weighted by types' costs, not faded at faded_at; null: not "
            "counted yet"),
     Column("faded_at", Time),
+    Column("grace", Time, comment="seconds to give nodes back after a reclaim; null: the site's"),
     Column("created_at", Time, nullable=False),
     comment="Groups own vclusters, images and templates, and give requests their priority.",
 )

@@ -140,7 +140,7 @@ def remedy(change: Any, wanted: int) -> str:
     return f"Take {count(change.count, 'node')} {kinds}".strip()
 
 
-_LENGTHS = {"default_lease", "delete_after", "max_lease", "lease_time", "lease", "lifetime"}  # seconds
+_LENGTHS = {"default_lease", "delete_after", "max_lease", "lease_time", "lease", "lifetime", "grace"}  # seconds
 _TIMES = {"deadline", "since", "until", "last_seen", "at"}  # seconds since the epoch
 _SIZES = {"image_quota", "size", "stored", "used"}  # bytes, of images and volumes
 

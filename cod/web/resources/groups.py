@@ -40,6 +40,8 @@ Quota = Annotated[int, Field(ge=0, le=2**62, description="bytes that its images 
 Gid = Annotated[int, Field(ge=LOWEST, le=HIGHEST, description="POSIX number on nodes")]
 VolumeQuota = Annotated[int, Field(ge=0, le=2**62, description="bytes that its volumes may have together; null: the "
                                    "site's default")]
+Grace = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False, description="seconds in which its vclusters give "
+                               "nodes back after a reclaim, as far as the site allows; null: the site's")]
 Emails = Annotated[str, Field(max_length=6000, description="whom to tell: addresses, separated by commas")]
 Events = Annotated[list[Literal["notices", "vclusters", "nodes"]], Field(
     max_length=3, description="what is posted to the webhook: notices for people, what happens to vclusters, to nodes")]
@@ -59,11 +61,12 @@ class GroupCreate(Body):
     image_quota: Quota | None = None
     gid: Gid | None = Field(default=None, description="POSIX number on nodes; null: the next of the site's range")
     volume_quota: VolumeQuota | None = None
+    grace: Grace | None = None
 
 
 class GroupPatch(Body):
-    """What to change of a group; what is left out stays. A lease of null: the site's default, no limit; a quota of
-    null: the site's."""
+    """What to change of a group; what is left out stays. A lease of null: the site's default, no limit; a quota or a
+    grace of null: the site's."""
 
     priority: int | None = Field(default=None, ge=-1_000_000, le=1_000_000, description="larger goes first")
     default_lease: Seconds | None = None
@@ -74,6 +77,7 @@ class GroupPatch(Body):
     image_quota: Quota | None = None
     gid: Gid | None = None
     volume_quota: VolumeQuota | None = None
+    grace: Grace | None = None
 
     @model_validator(mode="after")
     def _something(self) -> GroupPatch:
@@ -105,6 +109,7 @@ class GroupReply(ReplyOf[Group]):
     image_quota: int | None
     gid: int | None
     volume_quota: int | None
+    grace: float | None
     created_at: float
 
 
@@ -125,10 +130,10 @@ def _secret(key: bytes, name: str, tx: Tx, new: bool = False) -> WebhookSecret:
 
 
 def _changes(ask: Call[Named, GroupPatch]) -> list[RequiredRight]:
-    """Return how a group is told things its owners may say; its priority and its leases are the administrators' to
-    give. To who may not see the group there is none, whatever is asked."""
+    """Return how a group is told things, and its grace, its owners may say; its priority and its leases are the
+    administrators' to give. To who may not see the group there is none, whatever is asked."""
     seen = RequiredRight(Right.SEE, "group", ask.names.name)
-    own = {"email", "webhook", "events", "default_lease"}
+    own = {"email", "webhook", "events", "default_lease", "grace"}
     right = Right.MANAGE if ask.body.model_fields_set <= own else Right.ADMIN
     return [seen, RequiredRight(right, "group", ask.names.name)]
 
@@ -159,11 +164,11 @@ GROUPS = (
           lambda a: lambda tx: _shown(a, groups.one(tx, a.names.name)), reply=GroupReply, names=Named),
     route("POST", "/groups", ADMINS, "Create a group",
           lambda a: partial(groups.create, now=a.now, rules=a.site.notices, posix=a.site.posix,
-                            **a.body.model_dump()),
+                            policy=a.site.policy, **a.body.model_dump()),
           reply=GroupReply, body=GroupCreate, status=201, makes="/groups/{name}"),
     route("PATCH", "/groups/{name}", _changes, "Change a group's priority, leases or notices",
           lambda a: partial(groups.change, name=a.names.name, changes=a.body.model_dump(exclude_unset=True),
-                            rules=a.site.notices, now=a.now),
+                            rules=a.site.notices, policy=a.site.policy, now=a.now),
           reply=GroupReply, body=GroupPatch, names=Named),
     route("DELETE", "/groups/{name}", ADMINS, "Delete a group that owns nothing",
           lambda a: partial(groups.delete, name=a.names.name), status=204, names=Named),

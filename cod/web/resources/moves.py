@@ -21,8 +21,8 @@ class MoveStart(Body):
                     "both")
     nodes: int = Field(ge=1, le=100_000, description="how many; one stays")
     within: float | None = Field(default=None, ge=0, le=1e10, allow_inf_nan=False, description="seconds after which "
-                                 "nodes that are still held are taken, 0: in the next pass; null: the site's grace of "
-                                 "a reclaim")
+                                 "nodes that are still held are taken, 0: in the next pass; null: the grace of a "
+                                 "reclaim of its group")
     types: list[Annotated[str, Field(min_length=1, max_length=63)]] = Field(
         default=[], max_length=100, description="types of nodes that may move; empty: all that the other matches")
 

@@ -80,7 +80,8 @@ def _told(fields: Fields) -> dict[str, Any]:
     """Return what a group's owners say about it."""
     texts = {name: fields.one(name).strip() for name in ("email", "webhook")}
     chosen = [each for each in EVENTS if each in fields.all("events")]
-    return texts | {"default_lease": _converted(fields, "default_lease", forms.seconds), "events": chosen}
+    return texts | {"default_lease": _converted(fields, "default_lease", forms.seconds), "events": chosen,
+                    "grace": _converted(fields, "grace", forms.seconds)}
 
 
 def _limited(fields: Fields) -> dict[str, Any]:
