@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,6 +115,21 @@ def test_only_what_a_key_opens_has_a_login_line(there: Served) -> None:
     there.tx(lambda tx: tx.execute(update(t.config_templates).values(document=own)))
     there.tx(lambda tx: tx.execute(delete(t.ssh_keys)))
     assert len(browser.get(BATCH).tree.xpath(lines)) == 9, "its template lets in keys of its own"
+
+
+def test_where_root_is_closed_people_log_in_by_their_own_names(there: Served) -> None:
+    document = (Path(__file__).parents[2] / "images/debian-members.xml").read_text()
+    there.tx(lambda tx: tx.execute(update(t.config_templates).values(document=document)))
+    there.tx(_key_before)
+    there.tx(lambda tx: tx.execute(update(t.ssh_keys).values(created_at=NOW)))  # after the nodes were installed
+    page = browse(there).get(BATCH)
+    assert len(page.tree.xpath("//code[starts-with(text(), 'ssh owner-physics@n')]")) == 9
+    assert "each by their own name and SSH keys" in page.words
+    assert "as root" not in page.words
+    there.tx(lambda tx: tx.execute(delete(t.ssh_keys)))
+    page = browse(there, name="again").get(BATCH)
+    assert not page.tree.xpath("//code[starts-with(text(), 'ssh ')]")
+    assert "Once you add yours, nodes let you in." in page.words
 
 
 def test_the_forms_and_the_reclaims_alarm_are_parts_that_come_live(there: Served) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -14,7 +15,8 @@ from cod.model import SITE, Template, owner_of
 class Described:
     """A template in short. `images`: the full names of those added that it writes or boots; `mode`: 'disk' or
     'diskless'; `requires`: what it wants of nodes, XML or ''. `seeded`: its nodes are told their name and the group's
-    keys (cloud-init); `own_keys`: its user data lets in others."""
+    keys (cloud-init); `own_keys`: its user data lets in others; `root_closed`: its user data keeps root out,
+    so that people log in by accounts of their own."""
 
     template: Template
     about: str
@@ -23,6 +25,7 @@ class Described:
     requires: str
     seeded: bool = False
     own_keys: bool = False
+    root_closed: bool = False
 
 
 def described(template: Template, images: Mapping[str, str] = MappingProxyType({})) -> Described:
@@ -36,7 +39,8 @@ def described(template: Template, images: Mapping[str, str] = MappingProxyType({
         template, " ".join((root.findtext("description") or "").split()), tuple(dict.fromkeys(named)),
         "disk" if boot is None else boot.get("mode", "disk"),
         "" if requires is None else ElementTree.tostring(requires, encoding="unicode").strip(),
-        seed is not None and seed.get("seed") == "nocloud", any(word in own for word in _KEYS))
+        seed is not None and seed.get("seed") == "nocloud", any(word in own for word in _KEYS),
+        _ROOT_CLOSED.search(own) is not None)
 
 
 def said(names: Iterable[str]) -> dict[str, str]:
@@ -48,3 +52,4 @@ def said(names: Iterable[str]) -> dict[str, str]:
 
 
 _KEYS = ("ssh_authorized_keys", "ssh_import_id", "ssh-authorized-keys")  # cloud-init's words for keys
+_ROOT_CLOSED = re.compile(r"^\s*disable_root:\s*true\s*$", re.MULTILINE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from cod.flows import views
@@ -56,10 +57,12 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     keys = sshkeys.of_group(tx, view.group)
     run = {name: documents.described(templates.resolve(tx, name=name))
            for name in {view.template, *(one.template for one in nodes if one.template)}}
-    return rest | {"view": view, "v": view.vcluster, "nodes": nodes, "ssh": partial(ssh, site=ask.site),
+    own = ask.who.name.removeprefix("user:") if ask.who.user_id is not None else "NAME"
+    users = {one.node.name: own for one in nodes if one.template and run[one.template].root_closed}
+    return rest | {"view": view, "v": view.vcluster, "nodes": nodes, "ssh": partial(ssh, site=ask.site, users=users),
                    "keys": keys, "group": groups.one(tx, view.group), "seeded": run[view.template].seeded,
-                   "locked": locked(nodes, keys, run), "targets": targets,
-                   "givable": {one.reclaim.id: _givable(one, nodes) for one in rest["reclaims"]}}
+                   "root_closed": run[view.template].root_closed, "locked": locked(nodes, keys, run),
+                   "targets": targets, "givable": {one.reclaim.id: _givable(one, nodes) for one in rest["reclaims"]}}
 
 
 def _targets(tx: Tx, who: Who, name: str) -> list[str]:
@@ -79,7 +82,8 @@ def locked(
     nodes: Iterable[NodeView], keys: Sequence[tuple[str, SshKey]], templates: Mapping[str, documents.Described]
 ) -> dict[str, str]:
     """Return why no key of the group opens a node, by the node's name. A node knows the keys of the time when it was
-    installed; who else is let in by its template's own user data, COD cannot know."""
+    installed, or, where root is closed, those of now; who else is let in by its template's own user data, COD cannot
+    know."""
     first = min((key.created_at for _, key in keys), default=None)
     found: dict[str, str] = {}
     for one in nodes:
@@ -88,6 +92,9 @@ def locked(
             continue
         if not template.seeded:
             found[one.node.name] = "up to its image"
+        elif template.root_closed:
+            if first is None:
+                found[one.node.name] = "nobody has a key"
         elif first is None or first > (one.node.assigned_at or 0.0):
             found[one.node.name] = "no key was there when it was installed"
     return found
@@ -97,14 +104,17 @@ def _history(tx: Tx, ask: PageCall[Named, HistoryQuery]) -> dict[str, Any]:
     return {"found": views.vcluster_history(tx, name=ask.names.name, page=ask.query.page, groups=ask.who.groups)}
 
 
-def ssh(node: NodeView, site: Site) -> str:
+def ssh(node: NodeView, site: Site, users: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return how one logs in to an active node; '' where it has no address. Who `root` is, its image says. Where COD
-    answers no names, nobody may know them."""
+    answers no names, nobody may know them.
+
+    users  who logs in to nodes whose root is closed, by the node's name
+    """
     if node.address is None:
         return ""
     named = node.node.hostname and site.dns.port
     at = f"{node.node.hostname}.{node.vcluster}.{site.domain}" if named else node.address
-    return f"ssh root@{at}"
+    return f"ssh {users.get(node.node.name, 'root')}@{at}"
 
 
 PAGES = (
