@@ -16,7 +16,7 @@ from cod.security.ca import Ca
 from cod.site import load
 from cod.store import tables as t
 from cod.workers.certificates import PERIOD, CertificateWatch
-from tests.net.test_housekeeping import Pools
+from tests.net.handpool import HandPool
 
 DAY = 86400.0
 START = 20_000 * DAY
@@ -26,7 +26,7 @@ class Watched:
     """A watch on a clock that the test moves; the authority's end is `ends_at`, or cannot be read."""
 
     def __init__(self, engine: Engine) -> None:
-        self.clock, self.pool = Clock(), Pools(engine)
+        self.clock, self.pool = Clock(), HandPool(engine)
         self.clock.advance(START)
         self.ends_at: float | Exception = START + 5000 * DAY
         self.watch = CertificateWatch(self.clock, self.pool, self._ends_at, self.clock.seconds)  # type: ignore[arg-type]
