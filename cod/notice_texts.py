@@ -31,6 +31,7 @@ KINDS = {
     "reclaimed": "nodes were taken back",
     "move": "nodes of the vcluster are to move to another",
     "moved": "nodes of the vcluster were moved to another",
+    "reservation-late": "a reservation in advance begins later than it was to",
     "rejected": "a request for nodes was rejected",
     "node-lost": "a node of the vcluster broke and is replaced",
     "hardware": "a node's hardware has changed",
@@ -52,7 +53,7 @@ REMEDIES = {
     "lease-extended": "Open the cluster", "lease-ended": "Extend the lease", "drained": "Request a new cluster",
     "reclaim": "Choose nodes to release", "reclaim-dropped": "Open the cluster",
     "reclaimed": "Request more nodes", "move": "Choose nodes to release", "moved": "Open the cluster",
-    "rejected": "See why, and change the request", "node-lost": "Open the cluster",
+    "reservation-late": "See why", "rejected": "See why, and change the request", "node-lost": "Open the cluster",
     "hardware": "Look at the node", "quarantined": "Look at the node",
     "switch-port": "Look at the node", "captured": "Open the image",
     "capture-failed": "Try again", "volume-deleted": "Restore the volume",
@@ -136,6 +137,15 @@ def reclaim_dropped(vcluster: Vcluster, count: int) -> NoticeText:
     return _news("reclaim-dropped", f"{vcluster.name}: {_nodes(count)} may stay",
                  f"The request that needed {_nodes(count)} of vcluster {vcluster.name} does not need them any more. "
                  f"No action is needed. Nodes that were already released do not come back.", _page(vcluster))
+
+
+def reservation_late(vcluster: Vcluster, request_id: int, starts_at: float, begun: bool) -> NoticeText:
+    """Describe a reservation in advance that begins late, or, with `begun`, has begun late."""
+    what = ("Its nodes have been granted now, for as long as was asked." if begun else
+            "Too few of its nodes are free yet. It goes before all other requests and begins as soon as they are.")
+    return _news("reservation-late", f"{vcluster.name}: reservation {'began' if begun else 'begins'} late",
+                 f"Request {request_id} of vcluster {vcluster.name} reserved nodes from {_at(starts_at)} on. {what}",
+                 f"/requests/{request_id}")
 
 
 def reclaimed(vcluster: Vcluster, nodes: Sequence[str]) -> NoticeText:

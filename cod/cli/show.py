@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -190,6 +191,23 @@ class Span(click.ParamType[float]):
         return seconds
 
 
+class Moment(click.ParamType[float]):
+    """A time: '2026-12-01T08:00' in this computer's time zone, '2026-12-01T08:00Z' or '…+01:00' in that one -> seconds
+    since the epoch."""
+
+    name = "moment"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse it."""
+        if isinstance(value, float | int):
+            return float(value)
+        try:
+            return datetime.fromisoformat(value).timestamp()
+        except (ValueError, OverflowError, OSError):
+            self.fail(f"{value!r} should be a time such as 2026-12-01T08:00, or with a time zone as in "
+                      "2026-12-01T08:00+01:00", param, ctx)
+
+
 class NodeKindParam(click.ParamType[dict[str, Any]]):
     """COUNT[:TEMPLATE[:FILE]], nodes of one kind: a tuple of a request as the API has it."""
 
@@ -236,6 +254,7 @@ class MountParam(click.ParamType[dict[str, Any]]):
 MOUNT = MountParam()
 PREFIX = Prefix()
 SPAN = Span()
+MOMENT = Moment()
 KIND = NodeKindParam()
 
 

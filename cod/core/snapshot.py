@@ -123,5 +123,6 @@ def _wishes(read: PassRows, many: bool) -> list[PendingRequest]:
         wishes.append(PendingRequest(
             request.id, vcluster.id, effective(request.priority, vcluster.preemptible), request.submitted_at,
             vcluster.group_id, subnet, request.tuples, request.may_wait, request.may_spread, own.get(vcluster.id, {}),
-            request.reason, vcluster.lease_time, vcluster.isolated, request.source_id))
+            request.reason, vcluster.lease_time if request.duration is None else request.duration, vcluster.isolated,
+            request.source_id, request.starts_at))
     return wishes

@@ -145,6 +145,7 @@ class Request:
     source_id  of a move: the vcluster whose nodes it gets; None: it is no move
     deadline   of a move: when nodes that `source_id` still holds are taken
     granted    of a move: nodes that its vcluster has got so far
+    starts_at, duration  of a reservation in advance: when it begins, and for how many seconds; None: it is none
     """
 
     id: int
@@ -160,6 +161,8 @@ class Request:
     source_id: int | None = None
     deadline: float | None = None
     granted: int = 0
+    starts_at: float | None = None
+    duration: float | None = None
     tuples: tuple[RequestTuple, ...] = ()
 
 

@@ -83,6 +83,7 @@ class Policy:
     victims         criteria by which nodes of preemptible vclusters are taken: 'cheap-type', 'whole-block',
                     'last-started'
     drain_grace     seconds between the end of a lease and the seizure of its nodes
+    turnaround      seconds until nodes that are given back are free again: erased, and in the reserve
     lease_warnings  seconds before the end of a lease at which its group is warned
     fair            how groups of one priority are ranked: 'tree' or 'classic' (`policy.sharing.shares`)
     fair_half_life  seconds in which half of what a group has used fades; 0: groups are not ranked
@@ -114,6 +115,7 @@ class Policy:
     max_grace: float = 0.0
     victims: tuple[str, ...] = ("cheap-type", "last-started")
     drain_grace: float = 300.0
+    turnaround: float = 900.0
     lease_warnings: tuple[float, ...] = (86400.0, 3600.0)
     fair: str = "tree"
     fair_half_life: float = 0.0

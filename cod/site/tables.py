@@ -181,6 +181,8 @@ class PolicyTable(Table):
         "can lose most), last-started (those whose work began last)")
     drain_grace: NotNegative = Field(300.0, description="seconds between the end of a lease and the seizure of its "
                                      "nodes")
+    turnaround: NotNegative = Field(900.0, description="seconds until nodes that are given back are free again, "
+                                    "erased: reservations in advance count on that")
     lease_warnings: tuple[Positive, ...] = Field((86400.0, 3600.0), description="seconds before the end of a lease at "
                                                  "which its group is warned")
     fair: Literal["tree", "classic"] = Field("tree", description="how groups of one priority are ranked by their "

@@ -9,7 +9,7 @@ import click
 
 from cod.cli.owner import owner
 from cod.cli.scheduler.plan import print_explanation, print_match
-from cod.cli.show import KIND, as_json, client, print_json, said, shown, table, watched, watching, when
+from cod.cli.show import KIND, MOMENT, SPAN, as_json, client, print_json, said, shown, table, watched, watching, when
 from cod.client import path
 
 
@@ -26,10 +26,11 @@ def request() -> None:
 def request_table(values: list[Any]) -> Any:
     """Return requests for people."""
     return table(
-        ("ID", "VCLUSTER", "KIND", "STATE", "NODES", "TEMPLATE", "PRIORITY", "SUBMITTED", "DECIDED", "REASON"),
+        ("ID", "VCLUSTER", "KIND", "STATE", "NODES", "TEMPLATE", "PRIORITY", "SUBMITTED", "STARTS", "DECIDED",
+         "REASON"),
         [(v["id"], v["vcluster"], v["kind"], v["state"], sum(t["count"] for t in v["tuples"]),
           ", ".join(t["template"] for t in v["tuples"]), str(v["priority"]), when(v["submitted_at"]),
-          when(v["decided_at"]), v["reason"]) for v in values])
+          when(v["starts_at"]), when(v["decided_at"]), v["reason"]) for v in values])
 
 
 @request.command("list")
@@ -91,11 +92,16 @@ def explain(ctx: click.Context, number: int, everything: bool, as_json: bool) ->
 @click.argument("nodes", type=KIND, nargs=-1, required=True, metavar="COUNT[:TEMPLATE[:FILE]]...")
 @click.option("--spread", is_flag=True, help="Allow nodes of one kind to be of several types and blocks.")
 @click.option("--no-wait", "now", is_flag=True, help="Reject the request unless it can be granted now.")
+@click.option("--at", "starts_at", type=MOMENT, metavar="TIME", help="Reserve the nodes in advance, from this time on: "
+              "2026-12-01T08:00 in this computer's time zone, or with one, as in 2026-12-01T08:00Z.")
+@click.option("--for", "duration", type=SPAN, metavar="LENGTH", help="With --at: how long, such as 8h or 2d. The lease "
+              "of VCLUSTER is extended to that.")
 @click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
 @as_json
 @click.pass_context
 def submit(
-    ctx: click.Context, vcluster: str, nodes: tuple[Any, ...], spread: bool, now: bool, key: str | None, as_json: bool
+    ctx: click.Context, vcluster: str, nodes: tuple[Any, ...], spread: bool, now: bool, starts_at: float | None,
+    duration: float | None, key: str | None, as_json: bool
 ) -> None:
     """Request more nodes for VCLUSTER, of one kind or of several: all of them, or none. A kind is a count, a template
     and a file of requirements (XML). Parts left out are those that the vcluster was created with.
@@ -103,8 +109,13 @@ def submit(
     \b
     Example:
       cod request submit batch 8:worker 2::gpu.xml
+      cod request submit batch 8 --at 2026-12-01T08:00 --for 2d
     """
+    if (starts_at is None) != (duration is None):
+        raise click.UsageError("--at and --for belong together.")
     body = {"tuples": list(nodes), "spread": spread, "wait": not now}
+    if starts_at is not None:
+        body |= {"starts_at": starts_at, "duration": duration}
     shown(ctx, client(ctx).post(path("vclusters", vcluster, "requests"), body, key), lambda v: request_table([v]),
           as_json)
 

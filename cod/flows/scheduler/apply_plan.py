@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from cod import notice_texts
-from cod.core import assignment, notices, preemption, transitions, vcm_outbox
+from cod.core import advance_reservations, assignment, notices, preemption, transitions, vcm_outbox
 from cod.core import leases as core_leases
 from cod.core import requests as core_requests
 from cod.model import Effect, Node, Reclaim, Refused, Request, Result, Site, Vcluster
@@ -145,7 +145,9 @@ def _admit(tx: Tx, vcluster: Vcluster, request: Request, nodes_: int, site: Site
             warned=leases.begun(vcluster.lease_time, site.policy))
         notices.tell(tx, began, notice_texts.lease_began(began), now)
     elif request.kind in ("grow", "move"):
-        vclusters.change(tx, vcluster, now, size=vcluster.size + nodes_)
+        grown = vclusters.change(tx, vcluster, now, size=vcluster.size + nodes_)
+        if request.starts_at is not None:
+            advance_reservations.begin(tx, grown, request, site.policy, now)
 
 
 def tell(tx: Tx, *, refusals: Sequence[Refusal], claim: Claim, now: float) -> Result[int]:
@@ -153,6 +155,8 @@ def tell(tx: Tx, *, refusals: Sequence[Refusal], claim: Claim, now: float) -> Re
     claims.confirm(tx, claim, now)
     for no in refusals:
         if not no.final:
+            if no.code == "late":
+                advance_reservations.late(tx, no.request_id, no.sentence, now)
             requests.explain(tx, no.request_id, no.sentence)
         elif no.code == "ended":
             core_requests.conclude_move(tx, no.request_id, now)

@@ -13,6 +13,7 @@ from cod import notice_texts
 from cod.core import snapshot as core_snapshot
 from cod.model import Energy, Policy, Site
 from cod.policy.nodes import energy_accounting
+from cod.policy.reservations import forecast
 from cod.policy.scheduler import plan as policy
 from cod.policy.scheduler import reasons
 from cod.policy.scheduler.snapshot import WARM, FreeNodes, NodeKind, Plan, Snapshot
@@ -58,6 +59,9 @@ def due(seen: Snapshot, site: Site, now: float) -> float:
         elif holder.expires_at is not None:
             ends += [holder.expires_at, *(holder.expires_at - ahead for ahead in site.policy.lease_warnings)]
     ends += [wish.submitted_at + site.policy.hold_after for wish in seen.wishes]
+    for wish in forecast.reserved(seen):
+        start = wish.starts_at or now
+        ends += [start, start + reasons.PUNCTUAL, start - forecast.lead(site.policy)]
     if seen.wishes:
         ends += [one.immune_until for one in seen.holdings if one.immune_until is not None]
         if any(one.used_up for one in seen.entitlements.values()):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cod.core import address_blocks
+from cod.core import address_blocks, advance_reservations
 from cod.core import requests as core_requests
 from cod.model import AskedTuple, Effect, Refused, Request, RequestView, Result, Site
 from cod.states import RequestState
 from cod.store import views
 from cod.store.engine import Tx
-from cod.store.people import groups
+from cod.store.people import groups as group_rows
 from cod.store.scheduler import requests, vclusters
 
 MOST_TUPLES = 100
@@ -18,13 +18,16 @@ MOST_TUPLES = 100
 
 def submit(
     tx: Tx, *, vcluster: str, wanted: Sequence[AskedTuple], spread: bool = False, wait: bool = True,
-    key: str | None = None, site: Site | None = None, now: float,
+    key: str | None = None, site: Site | None = None, starts_at: float | None = None, duration: float | None = None,
+    groups: frozenset[int] | None = None, now: float,
 ) -> Result[RequestView]:
     """Ask for more nodes for an active vcluster: all of `wanted`, or nothing. The value is the request's view.
 
     spread  the nodes of one tuple may be of several types and blocks
     wait    False: the request is rejected if it cannot be met at once
     site    whose node types and blocks of addresses bound what can be asked for; None: nothing but what it has does
+    starts_at, duration   reserve the nodes in advance (`core.advance_reservations`); `groups`: whose names may be
+            told to who asks; None: all
     key  the client's id for this request: repeated, it changes nothing. Raises `Refused`.
     """
     if key and (before := requests.by_key(tx, key)):
@@ -40,8 +43,12 @@ def submit(
         raise Refused("invalid", "a request is for one node at least", "wanted")
     more = address_blocks.asked(tx, holder.id) + sum(one.count for one in tuples)
     address_blocks.extend(tx, holder, holder.size + more, site, "count", now=now)
-    request = requests.add(tx, vcluster_id=holder.id, kind="grow", priority=groups.get(tx, holder.group_id).priority,
-                           tuples=tuples, now=now, key=key, may_wait=wait, may_spread=spread)
+    if starts_at is not None or duration is not None:
+        advance_reservations.check(tx, holder, tuples, spread=spread, wait=wait, starts_at=starts_at, duration=duration,
+                                   site=site, groups=groups, now=now)
+    owner = group_rows.get(tx, holder.group_id)
+    request = requests.add(tx, vcluster_id=holder.id, kind="grow", priority=owner.priority, tuples=tuples, now=now,
+                           key=key, may_wait=wait, may_spread=spread, starts_at=starts_at, duration=duration)
     return Result(_shown(tx, request), (Effect("wake", "manager"),))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cod import notice_texts
-from cod.core import address_blocks, assignment, notices, preemption, transitions, vcm_outbox
+from cod.core import address_blocks, advance_reservations, assignment, notices, preemption, transitions, vcm_outbox
 from cod.core import isolation as core_isolation
 from cod.core import requests as core_requests
 from cod.core import volumes as core_volumes
@@ -182,6 +182,7 @@ def extend(
     vcluster = _active(tx, name)
     began, ends = vcluster.leased_at or vcluster.created_at, vcluster.expires_at or now
     until = leases.extended(lease, ends, began, groups.get(tx, vcluster.group_id), site.policy, now, clip=clip)
+    until = advance_reservations.bounded(tx, vcluster, until, clip=clip, site=site, now=now)
     if until > (vcluster.expires_at or now):
         vcluster = vclusters.change(tx, vcluster, now, expires_at=until, drain_until=None,
                                     warned=leases.begun(until - now, site.policy))

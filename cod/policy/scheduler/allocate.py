@@ -32,6 +32,9 @@ ones of its priority or a lower one may use that only if they are done by the ti
 are reserved from the beginning, and are granted one by one as they come free. What they bring counts for the limit of
 the group that gets it from the beginning, too.
 
+**Reservations in advance** come before all others (`policy.reservations.forecast`): one whose start has come is granted
+first, and nobody gets what another will need, unless it is given back by the start.
+
 **Sameness.** The plan depends on the snapshot as sets, never on the order of its rows; planning again when nothing has
 changed decides nothing.
 
@@ -47,6 +50,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from cod.model import Policy
+from cod.policy.reservations import forecast
 from cod.policy.scheduler import placement, priority, reasons
 from cod.policy.scheduler.backfill import Backfill, back
 from cod.policy.scheduler.feasibility import Feasibility, Fit
@@ -55,7 +59,7 @@ from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.limits import Limits
 from cod.policy.scheduler.packing import pack
 from cod.policy.scheduler.placement import Found, Want
-from cod.policy.scheduler.preemption import Candidates, Level
+from cod.policy.scheduler.preemption import Candidates, Level, Loan
 from cod.policy.scheduler.snapshot import (
     USABLE,
     Cache,
@@ -83,6 +87,9 @@ def decide(snapshot: Snapshot, policy: Policy, now: float, fitting: Feasibility 
     choice = _Choice(snapshot, fitting, policy, now)
     for move in (wish for wish in snapshot.wishes if wish.source_id is not None):
         choice.move(move)
+    if forecast.reserved(snapshot):
+        choice.reserve()
+        snapshot = replace(snapshot, wishes=[wish for wish in snapshot.wishes if wish.starts_at is None])
     for peers in priority.peers(snapshot, policy, fitting, now):
         choice.decide(peers)
     return choice.decision()
@@ -135,6 +142,28 @@ class _Choice:
                 for lot, part in self._stock.take(kind, count, wish.id, wanted))))
         if not free or coming or taking or portless:
             self._noes.append(reasons.moving(wish, coming, taking, portless.total()))
+
+    def reserve(self) -> None:
+        """Grant reservations whose start has come, and keep for the others what they will need."""
+        seen = forecast.Forecast(self._snapshot, self._fitting, self._policy, self._now)
+        for one in seen.placed:
+            want = self._want(one.wish)
+            if self._run_out(one.wish):
+                continue
+            if one.ready is None:
+                self._noes.append(reasons.reserved(one.wish, self._now))
+                if self._now >= one.start - forecast.lead(self._policy):
+                    self._takes += [Preempt(one.wish.id, *loan) for loan in one.loans]
+            elif self._limits.admitted([want])[0]:
+                self._grant(want, one.ready)
+            else:
+                self._no(one.wish, self._limits.refusal(want, self._fitting))
+        for kind, layers in seen.layers().items():
+            self._stock.book(kind, [(start - self._policy.turnaround, count) for start, count in layers])
+        for holder, kind, count in seen.counted_on():
+            part = min(count, self._lenders.able(kind, holder))
+            if part > 0:
+                self._lenders.lose([Loan(holder, kind, part)])
 
     def decide(self, peers: Sequence[PendingRequest]) -> None:
         """Grant wishes of one priority and age, or say why not.
@@ -189,9 +218,10 @@ class _Choice:
 
     def _meanwhile(self, want: Want) -> bool:
         """Use what is held back for others, if it gives it back before they could use it."""
-        if not self._stock.held:
+        if not (self._stock.held or self._stock.booked):
             return False
-        room = self._stock.until(back(want.wish, self._snapshot, self._policy, self._now))
+        end = back(want.wish, self._snapshot, self._policy, self._now)
+        room = self._stock.until(end)
         own = self._stock.own.get(want.wish.id)
         if own is not None:
             room = {kind: count + own.free[kind] for kind, count in room.items()}
@@ -203,7 +233,7 @@ class _Choice:
             return False
         for place in found.places:
             for kind, count in place.items():
-                self._stock.let(kind, count if own is None else max(0, count - own.free[kind]))
+                self._stock.let(kind, count if own is None else max(0, count - own.free[kind]), end)
         self._grant(want, found)
         return True
 
@@ -229,7 +259,7 @@ class _Choice:
                 taken = sum(loan.nodes for loan in loans if loan.kind == kind)
                 taken += own.free[kind] + own.coming[kind] + own.taking[kind]
                 if kind in held and count > taken:
-                    self._stock.let(kind, min(count - taken, held[kind]))
+                    self._stock.let(kind, min(count - taken, held[kind]), end)
         return found
 
     def _now_for(self, want: Want) -> Found | None:

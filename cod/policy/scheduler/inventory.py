@@ -8,7 +8,7 @@ back for it. What is reserved for a request nobody else gets.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -51,12 +51,14 @@ class Inventory:
     free  unreserved nodes to be had now, by kind
     soon  those and the unreserved ones that are on their way
     held  what is held back of both, by kind: it is in neither
+    booked  the same for reservations in advance, in the order of their starts
     """
 
     def __init__(self, snapshot: Snapshot, kinds: Iterable[NodeKind], now: float) -> None:
         self.free: dict[NodeKind, int] = dict.fromkeys(kinds, 0)
         self.soon: dict[NodeKind, int] = dict(self.free)
         self.held: dict[NodeKind, Held] = {}
+        self.booked: dict[NodeKind, list[Held]] = {}
         self.left: dict[FreeNodes, int] = {}
         self.own: dict[int, Own] = defaultdict(Own)
         self._waking: Counter[NodeKind] = Counter()
@@ -163,17 +165,32 @@ class Inventory:
     def until(self, end: float) -> dict[NodeKind, int]:
         """Return what is held back that somebody may have who gives it back by `end`, with what is free of the same
         kinds."""
-        return {kind: self.free[kind] + held.free
-                for kind, held in self.held.items() if held.free and held.until >= end}
+        back = {kind: sum(held.free for held in self._all_held(kind) if held.until >= end)
+                for kind in {**self.held, **self.booked}}
+        return {kind: self.free[kind] + count for kind, count in back.items() if count}
 
-    def let(self, kind: NodeKind, count: int) -> None:
-        """Give out so many: what is not free of them comes out of what is held back."""
-        part = max(0, count - self.free[kind])
-        if part:
-            self.held[kind].free -= part
+    def let(self, kind: NodeKind, count: int, end: float) -> None:
+        """Give out so many, which come back by `end`: what is not free of them comes out of what is held back."""
+        left = max(0, count - self.free[kind])
+        for held in self._all_held(kind) if left else ():
+            part = min(left, held.free) if held.until >= end else 0
+            held.free -= part
+            left -= part
             for each in kind.counted:
                 self.free[each] += part
                 self.soon[each] += part
+
+    def book(self, kind: NodeKind, layers: Sequence[tuple[float, int]]) -> None:
+        """Hold nodes back for reservations, (until, nodes) for each start: free ones before those on their way, which
+        may come too late."""
+        for until, count in layers:
+            free = min(count, self.free[kind])
+            self._use(kind, free, free)
+            self._wait(kind, count - free, waking_only=False)
+            self.booked.setdefault(kind, []).append(Held(free, until))
+
+    def _all_held(self, kind: NodeKind) -> list[Held]:
+        return [*([self.held[kind]] if kind in self.held else []), *self.booked.get(kind, ())]
 
     def _wait(self, kind: NodeKind, count: int, waking_only: bool) -> int:
         """Count on up to `count` nodes that are on their way; how many there are."""

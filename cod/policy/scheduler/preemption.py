@@ -371,4 +371,4 @@ class Candidates:
 
     def able(self, kind: NodeKind, holder: int) -> int:
         """Return how many nodes of `kind` that vcluster can lose, were it not for its group."""
-        return max(min(self._mobile.get(kind, {}).get(holder, 0), self._surplus[holder]), 0)
+        return max(min(self._mobile.get(kind, {}).get(holder, 0), self._surplus.get(holder, 0)), 0)

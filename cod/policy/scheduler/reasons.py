@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from cod.model import RequestTuple
 from cod.policy.hardware.quantity import span
@@ -17,6 +18,9 @@ from cod.policy.scheduler.feasibility import Feasibility, Fit
 from cod.policy.scheduler.placement import Want
 from cod.policy.scheduler.snapshot import Hold, NodeKind, PendingRequest, Refusal
 from cod.policy.scheduler.spread import Demand, Exhausted, spread, whole
+
+PUNCTUAL = 60.0
+"""Seconds after its start from which a reservation in advance is late."""
 
 
 def nodes(count: int) -> str:
@@ -47,6 +51,14 @@ def portless(wish: PendingRequest, fitting: Feasibility) -> str:
         return ""
     return (f"{nodes(matching)} match{'es' if matching == 1 else ''}; {left_out} of them "
             f"{'has' if left_out == 1 else 'have'} no usable switch port, and the vcluster is isolated")
+
+
+def reserved(wish: PendingRequest, now: float) -> Refusal:
+    """Say when a reservation in advance begins, or that it begins late."""
+    start = wish.starts_at or now
+    if start + PUNCTUAL <= now:
+        return Refusal(wish.id, "late", "begins late: too few of its nodes are free yet; it goes before all others")
+    return Refusal(wish.id, "reserved", f"is reserved from {datetime.fromtimestamp(start, UTC):%Y-%m-%d %H:%M} UTC on")
 
 
 def run_out(wish: PendingRequest) -> Refusal:

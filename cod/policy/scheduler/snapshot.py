@@ -192,6 +192,7 @@ class PendingRequest:
     own     nodes that the vcluster holds already, by type: it cannot get those
     reason  what was last said about why it waits
     lease   seconds that its vcluster lasts if it begins now; endless where nobody knows
+    starts_at  set: it is reserved in advance, and begins then (`policy.reservations`)
     isolated  its vcluster is in a VLAN of its own: its nodes need switch ports that COD can change
     source_id  of a move: the vcluster whose nodes it gets, and no others; None: it is no move
     """
@@ -210,6 +211,7 @@ class PendingRequest:
     lease: float = float("inf")
     isolated: bool = False
     source_id: int | None = None
+    starts_at: float | None = None
 
     @property
     def preemptible(self) -> bool:
@@ -292,9 +294,10 @@ class Refusal:
     """A request that is not satisfied now.
 
     code  'coming' (nodes are on their way), 'taking' (nodes are being reclaimed for it), 'busy' (others hold what it
-          needs), 'limit' (its group may not hold more), 'ports' (its vcluster is isolated, and too few matching nodes
-          have usable switch ports): it waits. 'impossible' (the site will never have it, or the group's limit is
-          lower), 'now' (it would not wait): it is rejected; 'ended': a move that nothing is left of
+          needs), 'reserved' (its start is to come), 'late' (its start is over), 'limit' (its group may not hold more),
+          'ports' (its vcluster is isolated, and too few matching nodes have usable switch ports): it waits.
+          'impossible' (the site will never have it, or the group's limit is lower), 'now' (it would not wait): it is
+          rejected; 'ended': a move that nothing is left of
     """
 
     request_id: int

@@ -19,16 +19,17 @@ _COLUMNS = [t.node_requests.c[f.name] for f in dataclasses.fields(Request) if f.
 def add(
     tx: Tx, *, vcluster_id: int, kind: str, priority: int, tuples: Sequence[RequestTuple], now: float,
     key: str | None = None, may_wait: bool = True, may_spread: bool = False, source_id: int | None = None,
-    deadline: float | None = None,
+    deadline: float | None = None, starts_at: float | None = None, duration: float | None = None,
 ) -> Request:
     """Return a new pending request. `kind` is create, grow, replace or move; `key` is unique (the caller looks first).
 
     may_wait    False: it is rejected unless it can be met at once; may_spread: a tuple's nodes may be of several blocks
-    source_id, deadline  of a move, as in `model.Request`
+    source_id, deadline  of a move, as in `model.Request`; starts_at, duration: of a reservation in advance
     """
     request_id = new_id(tx.execute(insert(t.node_requests).values(
         key=key, vcluster_id=vcluster_id, kind=kind, state=RequestState.PENDING, priority=priority,
-        submitted_at=now, may_wait=may_wait, may_spread=may_spread, source_id=source_id, deadline=deadline)))
+        submitted_at=now, may_wait=may_wait, may_spread=may_spread, source_id=source_id, deadline=deadline,
+        starts_at=starts_at, duration=duration)))
     tx.execute(insert(t.request_tuples), [
         {"request_id": request_id, "position": position, "count": one.count, "attributes": one.attributes,
          "template_id": one.template_id} for position, one in enumerate(tuples)])
@@ -69,6 +70,12 @@ def every(
     return _with_tuples(tx, list(tx.execute(query))[::-1])
 
 
+def reserved(tx: Tx) -> bool:
+    """Return whether any nodes are reserved in advance."""
+    r = t.node_requests.c
+    return tx.scalar(select(r.id).where(r.state == RequestState.PENDING, r.starts_at.is_not(None)).limit(1)) is not None
+
+
 class Pending(NamedTuple):
     """A pending request as the manager's pass wants it. There may be ten thousand, so equal tuples are one object."""
 
@@ -80,6 +87,8 @@ class Pending(NamedTuple):
     may_spread: bool
     reason: str
     source_id: int | None
+    starts_at: float | None
+    duration: float | None
     tuples: tuple[RequestTuple, ...]
 
 
@@ -87,7 +96,7 @@ def pending_rows() -> Select[Any]:
     """Return what `pending` reads anew each time."""
     r = t.node_requests.c
     return (select(r.id, r.vcluster_id, r.priority, r.submitted_at, r.may_wait, r.may_spread, r.reason,
-                   r.source_id)
+                   r.source_id, r.starts_at, r.duration)
             .where(r.state == RequestState.PENDING).order_by(r.id))
 
 

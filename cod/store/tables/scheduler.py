@@ -111,6 +111,8 @@ node_requests = table(
     Column("source_id", Id, ForeignKey("vclusters.id"), index=True, comment="of a move: from whom; else null"),
     Column("deadline", Time, comment="of a move: when nodes that are still held are taken; else null"),
     Column("granted", Integer, nullable=False, default=0, server_default="0", comment="of a move: nodes so far"),
+    Column("starts_at", Time, comment="when a reservation in advance begins; null: the request is none"),
+    Column("duration", Time, comment="seconds for which it is"),
     comment="Requests for nodes; satisfied or rejected as a whole; moves as their nodes come.",
 )
 

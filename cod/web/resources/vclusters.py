@@ -231,6 +231,10 @@ class RequestSubmit(Body):
     tuples: list[TupleAsk] = Field(min_length=1, max_length=100)
     spread: bool = Field(default=False, description="the nodes of one tuple may be of several types and blocks")
     wait: bool = Field(default=True, description="false: it is rejected if it cannot be met at once")
+    starts_at: float | None = Field(default=None, ge=0, le=1e11, allow_inf_nan=False, description="reserves the nodes "
+                                    "in advance: seconds since the epoch; null: as soon as possible")
+    duration: Seconds | None = Field(default=None, description="of a reservation in advance: seconds for which the "
+                                     "vcluster's lease lasts from its start on, at least")
 
 
 class TupleReply(Reply):
@@ -246,6 +250,7 @@ class RequestReply(Reply):
 
     may_wait    false: it is rejected unless it can be met at once; may_spread: see RequestSubmit's `spread`
     move        of kind 'move': whose nodes it gets, and how far it is; else null
+    starts_at   of a reservation in advance, with its `duration` in seconds; null: it is none
     """
 
     id: int
@@ -258,6 +263,8 @@ class RequestReply(Reply):
     decided_at: float | None
     may_wait: bool
     may_spread: bool
+    starts_at: float | None
+    duration: float | None
     tuples: list[TupleReply]
     move: moving.MoveReply | None = None
 
@@ -305,7 +312,8 @@ def _nodes_wanted(ask: Call[Named, RequestSubmit]) -> Flow[Result[model.RequestV
         AskedTuple(each.count, checked(each.attributes, "requires", f"tuples.{place}.attributes"), each.template)
         for place, each in enumerate(ask.body.tuples)]
     return partial(requests.submit, vcluster=ask.names.name, key=ask.key, now=ask.now, wanted=wanted,
-                   spread=ask.body.spread, wait=ask.body.wait, site=ask.site)
+                   spread=ask.body.spread, wait=ask.body.wait, site=ask.site,
+                   starts_at=ask.body.starts_at, duration=ask.body.duration, groups=ask.who.groups)
 
 
 def _creates(ask: Call[Names, VclusterCreate]) -> list[RequiredRight]:

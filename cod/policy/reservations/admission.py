@@ -1,0 +1,140 @@
+"""Whether a reservation in advance can be accepted, and a lease extended beside those that were. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from cod.model import Policy
+from cod.policy.reservations.forecast import Forecast, Placed, reserved
+from cod.policy.reservations.supply import back_at
+from cod.policy.scheduler import reasons
+from cod.policy.scheduler.feasibility import Feasibility
+from cod.policy.scheduler.placement import Want
+from cod.policy.scheduler.preemption import size
+from cod.policy.scheduler.snapshot import ANYTHING, PendingRequest, Snapshot
+
+TRIES = 20  # later starts that are looked at
+LAST = 2**62
+"""The id of a reservation that is not made yet: it is placed after all others."""
+
+
+def at(time: float) -> str:
+    """Return a time for a sentence, in UTC."""
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def refusal(snapshot: Snapshot, wish: PendingRequest, policy: Policy, now: float) -> str:
+    """Return why a reservation cannot be accepted beside those of `snapshot`; '' where it can. `snapshot` does not have
+    it yet."""
+    seen = _with(snapshot, wish)
+    fitting = Feasibility(seen)
+    want = Want(wish, tuple(fitting.fit(one, wish) for one in wish.tuples))
+    never = reasons.why_not(want, fitting)
+    if never.code == "impossible":
+        return never.sentence
+    if limit := _limit(seen, wish):
+        return limit
+    found = Forecast(seen, fitting, policy, now)
+    before = Forecast(snapshot, Feasibility(snapshot), policy, now).failed if found.failed else set()
+    if not found.failed - before:
+        return ""
+    later = next((start for start in _starts(found, snapshot, wish, policy) if not Forecast(
+        _with(snapshot, replace(wish, starts_at=start)), fitting, policy, now).failed - before), None)
+    when = (f"The next start at which they would be is {at(later)}" if later is not None else
+            "No later start is known at which they would be")
+    there = [f"{reasons.nodes(size(one.wish))} reserved for {_name(snapshot, one.wish)} (request {one.wish.id}) from "
+             f"{at(one.start)} to {at(one.start + one.wish.lease)}" for one in _rivals(found, wish, want)]
+    there += list(_holders(snapshot, wish, want, policy))
+    more = f" and {len(there) - 5} more" if len(there) > 5 else ""
+    why = f": in the way are {', '.join(there[:5])}{more}" if there else ""
+    return f"{reasons.nodes(size(wish))} are not free from {at(wish.starts_at or now)} on{why}. {when}"
+
+
+def _with(snapshot: Snapshot, wish: PendingRequest) -> Snapshot:
+    return replace(snapshot, wishes=[*snapshot.wishes, wish])
+
+
+def _limit(snapshot: Snapshot, wish: PendingRequest) -> str:
+    """Return which limit of its group stands against it: vclusters whose leases last beyond its start count, and the
+    group's reservations of the same time."""
+    entitlement = snapshot.entitlements.get(wish.group_id, ANYTHING)
+    if entitlement.used_up and not entitlement.limit:
+        return ""  # of this month; the start may be in the next
+    if entitlement.limit is None:
+        return ""
+    start = wish.starts_at or 0.0
+    held = sum(holder.held for holder in snapshot.holders.values() if holder.group_id == wish.group_id
+               and (holder.expires_at is None or holder.expires_at > start))
+    others = sum(size(one) for one in reserved(snapshot) if one.group_id == wish.group_id and one.id != wish.id
+                 and (one.starts_at or 0.0) < start + wish.lease and start < (one.starts_at or 0.0) + one.lease)
+    if held + others + size(wish) <= entitlement.limit:
+        return ""
+    return (f"the group may hold {reasons.nodes(entitlement.limit)} at once; at that time it has {held} by leases that "
+            f"last longer and {others} by other reservations, and {size(wish)} were asked for")
+
+
+def _rivals(found: Forecast, wish: PendingRequest, want: Want) -> Iterator[Placed]:
+    """Yield reservations of the same time and kinds of nodes."""
+    own = next(one for one in found.placed if one.wish.id == wish.id)
+    kinds = {kind for fit in want.fits for kind in fit.kinds}
+    for one in sorted(found.placed, key=lambda one: (one.start, one.wish.id)):
+        if one.wish.id != wish.id and one.start < own.end and own.start < one.end and kinds & one.place.keys():
+            yield one
+
+
+def _holders(snapshot: Snapshot, wish: PendingRequest, want: Want, policy: Policy) -> Iterator[str]:
+    """Yield the vclusters that hold such nodes at the start."""
+    kinds = {kind for fit in want.fits for kind in fit.kinds}
+    counts: dict[int, int] = {}
+    for holding in snapshot.holdings:
+        if holding.kind.among(kinds) and holding.vcluster_id in snapshot.holders:
+            counts[holding.vcluster_id] = counts.get(holding.vcluster_id, 0) + holding.count
+    for vcluster_id, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        back = back_at(snapshot.holders[vcluster_id], policy)
+        if back is None or back > (wish.starts_at or 0.0):
+            until = "" if back is None else f" until {at(back)}"
+            yield f"{reasons.nodes(count)} of vcluster {snapshot.holders[vcluster_id].name}{until}"
+
+
+def _starts(found: Forecast, snapshot: Snapshot, wish: PendingRequest, policy: Policy) -> list[float]:
+    """Return later starts at which more is free than before."""
+    start = wish.starts_at or 0.0
+    ends = {one.end for one in found.placed if one.wish.id != wish.id}
+    ends |= {back for holder in snapshot.holders.values() if (back := back_at(holder, policy)) is not None}
+    return sorted(end for end in ends if end > start)[:TRIES]
+
+
+def _name(snapshot: Snapshot, wish: PendingRequest) -> str:
+    holder = snapshot.holders.get(wish.vcluster_id)
+    return f"vcluster {holder.name}" if holder is not None else "a vcluster"
+
+
+# ---------------------------------------------------------------- leases
+
+
+def bound(snapshot: Snapshot, vcluster_id: int, until: float, policy: Policy, now: float) -> tuple[float, str]:
+    """Return how long a lease can be extended, `until` at most, beside the reservations; and what is in the way, ''
+    where nothing is."""
+    holder, wishes = snapshot.holders.get(vcluster_id), reserved(snapshot)
+    if holder is None or not wishes:
+        return until, ""
+    fitting = Feasibility(snapshot)
+    before = Forecast(snapshot, fitting, policy, now).failed
+
+    def lost(end: float) -> set[int]:
+        longer = replace(holder, expires_at=end, drain_until=None)
+        seen = replace(snapshot, holders={**snapshot.holders, vcluster_id: longer})
+        return Forecast(seen, fitting, policy, now).failed - before
+
+    failing = lost(until)
+    if not failing:
+        return until, ""
+    first = min((wish for wish in wishes if wish.id in failing), key=lambda wish: (wish.starts_at, wish.id))
+    margin = policy.drain_grace + policy.turnaround
+    ends = sorted({(wish.starts_at or now) - margin for wish in wishes}, reverse=True)
+    current = holder.expires_at or now
+    longest = next((end for end in ends if current < end < until and not lost(end)), current)
+    return longest, (f"{reasons.nodes(size(first))} are reserved for {_name(snapshot, first)} (request {first.id}) "
+                     f"from {at(first.starts_at or now)} on")

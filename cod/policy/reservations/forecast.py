@@ -1,0 +1,193 @@
+"""Advance reservations: requests that begin at a time to come, and where each will find its nodes. Pure.
+
+A forecast places every reservation, the one that was submitted first in front, on what is there by its start: free
+nodes and those on their way; nodes of vclusters whose lease, with its grace and `Policy.turnaround`, is over by then;
+and last what may be taken from vclusters of lower priority by a reclaim that ends in time. Where one finds no place it
+is placed first in another try: an accepted set of reservations is not lost because an earlier one could choose anew.
+
+What must stay free is not more than the reservations lack otherwise: `layers` says how many free nodes of a kind only
+those may use that give them back in time. A reservation holds against requests of every priority.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cod.model import Policy
+from cod.policy.reservations.supply import Supply
+from cod.policy.scheduler import placement
+from cod.policy.scheduler.feasibility import Feasibility
+from cod.policy.scheduler.placement import Found, Want
+from cod.policy.scheduler.preemption import Loan
+from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, Snapshot
+
+ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A reservation with its place.
+
+    start, end  when its nodes are wanted, and when they are free again
+    place       how many nodes of which kind, `own` of them reserved for it already or being taken for it
+    loans       what is to be taken from others
+    ready       where it can be granted now; None: it cannot
+    whole       False: there is too little for it; `place` has what there is
+    """
+
+    wish: PendingRequest
+    start: float
+    end: float
+    place: Counter[NodeKind]
+    own: Counter[NodeKind]
+    loans: tuple[Loan, ...] = ()
+    ready: Found | None = None
+    whole: bool = True
+
+    def at(self, time: float) -> bool:
+        """Return whether it uses its nodes at that time."""
+        return self.start <= time < self.end
+
+
+def lead(policy: Policy) -> float:
+    """Return the seconds before a start at which nodes begin to be taken."""
+    return policy.reclaim_grace + policy.turnaround
+
+
+def reserved(snapshot: Snapshot) -> list[PendingRequest]:
+    """Return the requests that begin at a time to come, in the order in which they were submitted."""
+    return sorted((wish for wish in snapshot.wishes if wish.starts_at is not None), key=lambda wish: wish.id)
+
+
+class Forecast:
+    """Where all reservations of a snapshot are placed."""
+
+    def __init__(self, snapshot: Snapshot, fitting: Feasibility, policy: Policy, now: float) -> None:
+        self._snapshot, self._fitting, self._policy, self._now = snapshot, fitting, policy, now
+        order = reserved(snapshot)
+        self._ends = {wish.id: self._end(wish) for wish in order}
+        self.placed: list[Placed] = []
+        best: tuple[list[Placed], Supply] | None = None
+        for _ in range(ROUNDS):
+            self.placed, self._supply = [], Supply(snapshot, policy, now, lead(policy))
+            self._given: Counter[NodeKind] = Counter()
+            for wish in order:
+                self.placed.append(self._placed(wish))
+            if best is None or len(_failed(self.placed)) < len(_failed(best[0])):
+                best = self.placed, self._supply
+            failed = _failed(self.placed)
+            if not failed:
+                break
+            order = [*failed, *(wish for wish in order if wish not in failed)]
+        if best is not None:
+            self.placed, self._supply = best
+
+    @property
+    def failed(self) -> set[int]:
+        """Return the ids of reservations that find no place."""
+        return {wish.id for wish in _failed(self.placed)}
+
+    def layers(self) -> Mapping[NodeKind, list[tuple[float, int]]]:
+        """Return by kind (start, nodes): so many more of those that are free, or on their way, only those may use that
+        give them back by then."""
+        found: dict[NodeKind, list[tuple[float, int]]] = defaultdict(list)
+        rest = [one for one in self.placed if one.ready is None]
+        starts = sorted({one.start for one in rest})
+        for kind in sorted({kind for one in rest for kind in one.place}):
+            level = 0
+            for start in starts:
+                need = self._booked(kind, start) - self._supply.later(kind, start) - self._own_back(kind, start)
+                if (more := min(need, self._supply.base[kind]) - level) > 0:
+                    found[kind].append((start, more))
+                    level += more
+        return found
+
+    def counted_on(self) -> list[Loan]:
+        """Return what vclusters hold and reservations count on: nobody else may take it."""
+        loans = list(self._supply.lent)
+        for kind in sorted({kind for one in self.placed for kind in one.place}):
+            used = max(min(self._booked(kind, one.start), self._supply.back(kind, one.start)) for one in self.placed)
+            for _, holder, count in self._supply.returns.get(kind, ()):
+                if (part := min(count, used)) > 0:
+                    loans.append(Loan(holder, kind, part))
+                    used -= part
+        return loans
+
+    # ------------------------------------------------------------ one reservation
+
+    def _end(self, wish: PendingRequest) -> float:
+        holder = self._snapshot.holders.get(wish.vcluster_id)
+        ends = max(wish.starts_at or 0.0, self._now) + wish.lease
+        if holder is not None and holder.expires_at is not None:
+            ends = max(ends, holder.expires_at)
+        return ends + self._policy.drain_grace + self._policy.turnaround
+
+    def _placed(self, wish: PendingRequest) -> Placed:
+        start, end = max(wish.starts_at or 0.0, self._now), self._ends[wish.id]
+        own = self._supply.own[wish.id]
+        fits = tuple(self._fitting.fit(one, wish) for one in wish.tuples)
+        kinds = {kind for fit in fits for kind in fit.kinds}
+        want = Want(wish, fits, frozenset(+own))
+        times = [start, *(one.start for one in self.placed if start < one.start < end)]
+        sure = {kind: self._firm(kind, times, own, sure=True) for kind in kinds}
+        firm = {kind: self._firm(kind, times, own) for kind in kinds}
+        if (wish.starts_at or 0.0) <= self._now:
+            ready = {kind: max(0, min(firm[kind], self._supply.free[kind] - self._given[kind]
+                                      + self._supply.own_free[wish.id][kind])) for kind in kinds}
+            if (found := placement.at_once(want, ready)) is not None:
+                place = _sum(found)
+                self._given += place - self._supply.own_free[wish.id]
+                return Placed(wish, start, end, place, own, ready=found)
+        found = placement.at_once(want, sure) or placement.at_once(want, firm)
+        if found is not None:
+            return Placed(wish, start, end, _sum(found), own)
+        room = {kind: firm[kind] + self._supply.lendable(kind, wish, start) for kind in kinds}
+        found = placement.at_once(want, room)
+        place = _sum(found) if found is not None else _most(want, room)
+        loans = self._supply.lend({kind: count - firm[kind] for kind, count in place.items()}, wish, start)
+        short = sum(count - min(count, firm[kind]) for kind, count in place.items()) - sum(one.nodes for one in loans)
+        return Placed(wish, start, end, place, own, tuple(loans), whole=found is not None and not short)
+
+    def _firm(self, kind: NodeKind, times: Sequence[float], own: Counter[NodeKind], sure: bool = False) -> int:
+        """Return what there is at all those times without taking any; `sure`: of nodes on their way to the reserve
+        only what is there in time, however long they take."""
+        return max(0, min(self._left(kind, time, sure) for time in times) + own[kind])
+
+    def _left(self, kind: NodeKind, time: float, sure: bool) -> int:
+        there = self._supply.free if sure and time < self._now + self._policy.turnaround else self._supply.base
+        return (there[kind] + self._supply.later(kind, time) + self._own_back(kind, time)
+                - self._booked(kind, time))
+
+    def _booked(self, kind: NodeKind, time: float) -> int:
+        return sum(max(0, one.place[kind] - one.own[kind]) for one in self.placed if one.at(time))
+
+    def _own_back(self, kind: NodeKind, time: float) -> int:
+        return sum(own[kind] for wish_id, own in self._supply.own.items()
+                   if wish_id in self._ends and self._ends[wish_id] <= time)
+
+
+def _failed(placed: Sequence[Placed]) -> list[PendingRequest]:
+    return [one.wish for one in placed if not one.whole]
+
+
+def _sum(found: Found) -> Counter[NodeKind]:
+    total: Counter[NodeKind] = Counter()
+    for place in found.places:
+        total.update(place)
+    return total
+
+
+def _most(want: Want, room: Mapping[NodeKind, int]) -> Counter[NodeKind]:
+    """Return what there is for a request that there is too little for."""
+    place: Counter[NodeKind] = Counter()
+    for one, fit in zip(want.wish.tuples, want.fits, strict=True):
+        left = one.count
+        for kind in sorted(fit.kinds, key=lambda kind: (place[kind] - room[kind], kind)):
+            part = max(0, min(left, room[kind] - place[kind]))
+            place[kind] += part
+            left -= part
+            if not want.wish.may_spread:
+                break
+    return +place

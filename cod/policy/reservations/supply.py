@@ -1,0 +1,108 @@
+"""Nodes that reservations in advance can count on: those that nobody holds, and those that come back. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+from cod.model import Policy
+from cod.policy.scheduler.preemption import Kept, Loan, inertia, outranks, spare
+from cod.policy.scheduler.snapshot import Holder, NodeKind, PendingRequest, Snapshot
+
+
+class Supply:
+    """What there is, and will be, by kind; `lent` grows while reservations are placed.
+
+    free      unreserved nodes to be had now; `base`: those and the ones on their way
+    returns   (when, from which vcluster, how many) come back by themselves, in order
+    own       by request: nodes reserved for it, or being taken for it; `own_free`: those of them to be had now
+    lent      what vclusters are to lose for reservations
+    """
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, now: float, lead: float) -> None:
+        self._snapshot, self._policy, self._now, self._lead = snapshot, policy, now, lead
+        self._kept = Kept(snapshot, now)
+        self.free: Counter[NodeKind] = Counter()
+        self.base: Counter[NodeKind] = Counter()
+        self.own: dict[int, Counter[NodeKind]] = defaultdict(Counter)
+        self.own_free: dict[int, Counter[NodeKind]] = defaultdict(Counter)
+        for lot in snapshot.lots:
+            if lot.reserved:
+                self.own[lot.reserved][lot.kind.any_port] += lot.count
+                self.own_free[lot.reserved][lot.kind.any_port] += lot.count
+            else:
+                self.free[lot.kind.any_port] += lot.count
+                self.base[lot.kind.any_port] += lot.count
+        for coming in snapshot.coming:
+            own = self.own[coming.reserved] if coming.reserved else self.base
+            own[coming.kind.any_port] += coming.count
+        leaving: Counter[tuple[int, NodeKind]] = Counter()
+        for reclaim in snapshot.reclaims:
+            self.own[reclaim.request_id][reclaim.kind.any_port] += reclaim.open
+            leaving[reclaim.vcluster_id, reclaim.kind.any_port] += reclaim.open
+        held: Counter[tuple[int, NodeKind]] = Counter()
+        self._mobile: Counter[tuple[int, NodeKind]] = Counter()
+        for holding in snapshot.holdings:
+            held[holding.vcluster_id, holding.kind.any_port] += holding.count
+            self._mobile[holding.vcluster_id, holding.kind.any_port] += holding.mobile
+        self.returns: dict[NodeKind, list[tuple[float, int, int]]] = defaultdict(list)
+        self._holders: dict[NodeKind, list[Holder]] = defaultdict(list)
+        self._staying = {key: max(0, count - leaving[key]) for key, count in held.items()}
+        for (vcluster_id, kind), count in sorted(self._staying.items()):
+            holder = snapshot.holders.get(vcluster_id)
+            if holder is None or not count:
+                continue
+            self._holders[kind].append(holder)
+            if (back := back_at(holder, policy)) is not None:
+                self.returns[kind].append((back, holder.id, count))
+        for each in self.returns.values():
+            each.sort()
+        self.lent: list[Loan] = []
+        self._lent: dict[NodeKind, list[tuple[float, int]]] = defaultdict(list)
+        self._lost: Counter[tuple[int, NodeKind] | int] = Counter()
+        self._lost_of_group: Counter[int] = Counter()
+
+    def back(self, kind: NodeKind, time: float) -> int:
+        """Return how many have come back by themselves by then."""
+        return sum(count for at, _, count in self.returns.get(kind, ()) if at <= time)
+
+    def later(self, kind: NodeKind, time: float) -> int:
+        """Return how many have come back, or have been taken for reservations, by then."""
+        return self.back(kind, time) + sum(count for at, count in self._lent.get(kind, ()) if at <= time)
+
+    def lendable(self, kind: NodeKind, wish: PendingRequest, start: float) -> int:
+        """Return how many vclusters of lower priority can lose by then."""
+        return sum(self._able(holder, kind, wish, start) for holder in self._holders.get(kind, ()))
+
+    def lend(self, wanted: Mapping[NodeKind, int], wish: PendingRequest, start: float) -> list[Loan]:
+        """Take so many, or as many as there are: from the lowest priority first."""
+        loans = []
+        for kind, count in sorted(wanted.items()):
+            left = count
+            for holder in sorted(self._holders.get(kind, ()), key=lambda one: (one.priority, one.id)):
+                if (part := min(left, self._able(holder, kind, wish, start))) > 0:
+                    loans.append(Loan(holder.id, kind, part))
+                    self._lost.update({(holder.id, kind): part, holder.id: part})
+                    self._lost_of_group[holder.group_id] += part
+                    self._lent[kind].append((start, part))
+                    left -= part
+        self.lent += loans
+        return loans
+
+    def _able(self, holder: Holder, kind: NodeKind, wish: PendingRequest, start: float) -> int:
+        back = back_at(holder, self._policy)
+        if (not outranks(wish.priority, holder.priority) or holder.id == wish.vcluster_id
+                or (back is not None and back <= start)):
+            return 0
+        mobile = self._mobile[holder.id, kind]
+        if self._now + inertia(holder.priority, self._policy) <= start - self._lead:
+            mobile = self._staying[holder.id, kind]  # by then nothing protects what it has now
+        return max(0, min(mobile - self._lost[holder.id, kind], spare(holder, self._now) - self._lost[holder.id],
+                          self._kept.beyond(holder.group_id).guarantee - self._lost_of_group[holder.group_id]))
+
+
+def back_at(holder: Holder, policy: Policy) -> float | None:
+    """Return when the nodes of a vcluster are free again, if its lease is not extended; None: nobody knows."""
+    if holder.drain_until is not None:
+        return holder.drain_until + policy.turnaround
+    return None if holder.expires_at is None else holder.expires_at + policy.drain_grace + policy.turnaround

@@ -1,0 +1,123 @@
+"""Reservations in advance by way of the database: submitted, kept, begun, late, withdrawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from cod.flows.scheduler import requests as flows
+from cod.flows.scheduler import vclusters as owner_flows
+from cod.model import AskedTuple, Refused, RequestView, Site
+from cod.states import RequestState
+from cod.store.notices import notices
+from cod.store.people import groups
+from cod.store.scheduler import requests, vclusters
+from tests.store.manager_world import arrive, furnish, in_tx, members, run_pass
+
+DAY = 86400.0
+
+
+def reserve(engine: Engine, site: Site, count: int, at: float, length: float, now: float = 10.0, name: str = "web",
+            **columns: Any) -> RequestView:
+    made: RequestView = in_tx(engine, flows.submit, vcluster=name, wanted=[AskedTuple(count)], site=site, now=now,
+                              starts_at=at, duration=length, **columns).value
+    return made
+
+
+@pytest.fixture
+def running(engine: Engine, site: Site) -> Site:
+    """Six nodes: web holds one for three days, other holds one for a day."""
+    in_tx(engine, furnish, 6)
+    for name, lease in (("web", 3 * DAY), ("other", DAY)):
+        in_tx(engine, owner_flows.create, name=name, size=1, template="debian", group="site", site=site, now=1.0,
+              lease=lease)
+    in_tx(engine, run_pass, site, 1.0)
+    in_tx(engine, arrive, 2.0)
+    return site
+
+
+def state(engine: Engine, request_id: int) -> tuple[str, str]:
+    request = in_tx(engine, requests.get, request_id)
+    return request.state, request.reason
+
+
+def kinds(engine: Engine) -> list[str]:
+    return [one.notice.kind for one in in_tx(engine, lambda tx: notices.every(tx, limit=100))]
+
+
+def test_it_begins_at_its_start_and_the_lease_lasts_as_long(engine: Engine, running: Site) -> None:
+    made = reserve(engine, running, 4, DAY, 2.5 * DAY)
+    in_tx(engine, run_pass, running, DAY - 10)
+    assert state(engine, made.request.id) == ("pending", "is reserved from 1970-01-02 00:00 UTC on")
+    in_tx(engine, run_pass, running, DAY + 1)
+    assert state(engine, made.request.id)[0] == RequestState.GRANTED
+    web = in_tx(engine, vclusters.by_name, "web")
+    assert (web.size, web.expires_at, len(in_tx(engine, members, web.id))) == (5, DAY + 1 + 2.5 * DAY, 5)
+    assert "reservation-late" not in kinds(engine)
+
+
+def test_a_manager_that_was_down_begins_it_late_and_says_so(engine: Engine, running: Site) -> None:
+    made = reserve(engine, running, 4, DAY, DAY)
+    in_tx(engine, run_pass, running, DAY + 3600)
+    assert state(engine, made.request.id)[0] == RequestState.GRANTED
+    assert "reservation-late" in kinds(engine)
+
+
+def test_one_whose_nodes_are_gone_waits_and_is_told_once(engine: Engine, running: Site) -> None:
+    made = reserve(engine, running, 4, 3600.0, DAY)
+    in_tx(engine, lambda tx: tx.exec_driver_sql("UPDATE nodes SET state='quarantined' WHERE vcluster_id IS NULL"))
+    for now in (3601.0, 3700.0, 3800.0):
+        in_tx(engine, run_pass, running, now)
+    assert state(engine, made.request.id)[1].startswith("begins late: too few of its nodes are free yet")
+    assert kinds(engine).count("reservation-late") == 1
+
+
+def test_a_new_lease_that_would_last_too_long_waits(engine: Engine, running: Site) -> None:
+    reserve(engine, running, 4, DAY, DAY)
+    for name, lease in (("long", DAY), ("short", 3600.0)):
+        in_tx(engine, owner_flows.create, name=name, size=1, template="debian", group="site", site=running, now=20.0,
+              lease=lease)
+    in_tx(engine, run_pass, running, 20.0)
+    assert {name: in_tx(engine, vclusters.by_name, name).state for name in ("long", "short")} == {
+        "long": "pending", "short": "active"}
+
+
+@pytest.mark.parametrize(("columns", "said"), [
+    ({"at": 5.0}, "the start 1970-01-01 00:00 UTC is over"),
+    ({"length": None}, "has a start and a duration"),
+    ({"at": 4 * DAY}, "ends 1970-01-04 00:00 UTC, before the start: extend it first"),
+    ({"count": 7}, "7 nodes wanted, the site has 5 matching besides its own"),
+    ({"wait": False}, "waits for its start"),
+    ({"length": 6 * DAY}, "lasts 5 days at most"),
+])
+def test_what_cannot_be_is_refused(engine: Engine, running: Site, columns: dict[str, Any], said: str) -> None:
+    in_tx(engine, lambda tx: groups.change(tx, groups.named(tx, "site", "group").id, max_lease=5 * DAY))
+    asked: dict[str, Any] = {"count": 2, "at": DAY, "length": DAY, **columns}
+    with pytest.raises(Refused) as refused:
+        reserve(engine, running, **asked)
+    assert said in refused.value.sentence
+
+
+def test_two_that_do_not_fit_are_refused_and_withdrawing_makes_room(engine: Engine, running: Site) -> None:
+    first = reserve(engine, running, 4, DAY, DAY)
+    with pytest.raises(Refused, match=r"4 nodes reserved for vcluster web \(request \d+\)") as refused:
+        reserve(engine, running, 2, DAY + 60, DAY, name="web")
+    assert "The next start at which they would be is" in refused.value.sentence
+    with pytest.raises(Refused) as hidden:
+        reserve(engine, running, 2, DAY + 60, DAY, groups=frozenset())
+    assert "vcluster web" not in hidden.value.sentence
+    in_tx(engine, flows.withdraw, request_id=first.request.id, reason="test", now=30.0)
+    reserve(engine, running, 2, DAY + 60, DAY, now=40.0)
+
+
+def test_a_lease_is_extended_up_to_a_reservation(engine: Engine, running: Site) -> None:
+    start = DAY + 7200
+    reserve(engine, running, 5, start, DAY)
+    extend: dict[str, Any] = {"name": "other", "lease": 2 * DAY, "site": running, "now": 50.0}
+    with pytest.raises(Refused, match="the lease can last until 1970-01-02 01:40 UTC: 5 nodes are reserved for"):
+        in_tx(engine, owner_flows.extend, **extend)
+    in_tx(engine, owner_flows.extend, clip=True, **extend)
+    rules = running.policy
+    assert in_tx(engine, vclusters.by_name, "other").expires_at == start - rules.drain_grace - rules.turnaround
