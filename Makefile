@@ -7,7 +7,7 @@ WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 
-.PHONY: venv dev ldap build demo test try test-fast attack check bench matrix deb run lab-down clean system-demo system-test
+.PHONY: venv dev ldap build demo test try test-fast attack check bench science matrix deb run lab-down clean system-demo system-test
 
 # What the program runs on; the tools of tests and checks come with `dev`.
 venv: .venv/installed
@@ -80,6 +80,10 @@ bench: build dev
 # Machines of every shape, one after another, and docs/hardware.md of them: make matrix ONLY="uefi-virtio bios-usb"
 matrix: build dev system-test
 	.venv/bin/python -m tests.system.matrix $(if $(JOBS),--jobs $(JOBS)) $(ONLY)
+
+# What the literature shows, in the simulator, and docs/science.md of it.
+science: dev
+	.venv/bin/python -m tests.bench.science
 
 run: venv
 	.venv/bin/cod --site $${COD_SITE:-/etc/cod/site.toml} serve

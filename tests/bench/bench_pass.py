@@ -10,8 +10,8 @@ The peer is Slurm's scheduler on the same nodes, requests and priorities (tests/
 out): what its main and backfill loops need, by its own account, to look at the whole queue once.
 
 `--only NODESxREQUESTS` measures one size, `--no-peer` leaves Slurm out, `--peer` measures nothing else. What was
-measured before and is not measured now stays in the table and the picture. `--fair` measures the largest world without
-and with shares, guarantees and limits in turn, `ROUNDS` times, and keeps nothing.
+measured before and is not measured now stays in the table and the picture. `--fair` compares reading and planning of
+the largest world with shares, guarantees and limits and without, and keeps nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from sqlalchemy import Engine, select
 
 from cod.flows.scheduler import apply_plan as acting
 from cod.flows.scheduler import plan as flow
-from cod.model import Refused, Site
+from cod.model import Refused
 from cod.service import GARBAGE
 from cod.store import tables as t
 from cod.store.engine import connect
@@ -72,7 +72,7 @@ CLOCK = itertools.count()
 Rest = tuple[flow.Observed, flow.NoChange]
 
 
-def one_pass(engine: Engine, before: Rest | None = None, site: Site = SITE) -> tuple[Pass, Rest | None]:
+def one_pass(engine: Engine, before: Rest | None = None) -> tuple[Pass, Rest | None]:
     """Load, plan and apply, as the manager does; what has become stale meanwhile is skipped. Between passes the clock
     moves on by so little that nothing falls due. With the pass comes, if there was nothing to do, what makes the next
     one short."""
@@ -82,14 +82,14 @@ def one_pass(engine: Engine, before: Rest | None = None, site: Site = SITE) -> t
     assert claim is not None
     began = time.perf_counter()
     with engine.execution_options(reading=True).begin() as tx:
-        looked = flow.look(tx, site, now, before[0] if before else None)
+        looked = flow.look(tx, SITE, now, before[0] if before else None)
     seen = looked.site
     loaded = time.perf_counter()
-    if before is not None and before[1].lasts(seen, site, now):
+    if before is not None and before[1].lasts(seen, SITE, now):
         return Pass(loaded - began, time.perf_counter() - loaded, 0.0, wishes=len(seen.wishes)), (looked, before[1])
-    planned = flow.decide(seen, site, now)
+    planned = flow.decide(seen, SITE, now)
     decided = time.perf_counter()
-    acts = acting.acts(planned, site)
+    acts = acting.acts(planned, SITE)
     for act in acts:
         try:
             with engine.begin() as tx:
@@ -99,7 +99,7 @@ def one_pass(engine: Engine, before: Rest | None = None, site: Site = SITE) -> t
     ended = time.perf_counter()
     done = Pass(loaded - began, decided - loaded, ended - decided, len(acts), len(planned.grants),
                 sum(share.count for grant in planned.grants for share in grant.shares), len(seen.wishes))
-    return done, None if planned else (looked, flow.still(seen, site, now))
+    return done, None if planned else (looked, flow.still(seen, SITE, now))
 
 
 def resident(name: str) -> float:
@@ -108,27 +108,27 @@ def resident(name: str) -> float:
     return int(status.split(f"{name}:")[1].split()[0]) / 1024
 
 
-def settle(engine: Engine, size: Size, site: Site = SITE) -> None:
+def settle(engine: Engine, size: Size) -> None:
     """Pass until there is nothing to do; then make up for requests that were granted, unless none was; and so on."""
     for round_ in range(ROUNDS):
-        granted, waiting = pass_until_rest(engine, site)
+        granted, waiting = pass_until_rest(engine)
         if waiting == size.requests or (round_ and not granted) or round_ == ROUNDS - 1:
             return
         ask(engine, size, size.requests - waiting, seed=2 + round_)
 
 
-def pass_until_rest(engine: Engine, site: Site = SITE) -> tuple[int, int]:
+def pass_until_rest(engine: Engine) -> tuple[int, int]:
     """How many requests were granted meanwhile, and how many wait now."""
     granted = 0
     for _ in range(SETTLING):
-        done, rest = one_pass(engine, None, site)
+        done, rest = one_pass(engine)
         granted += done.granted
         if rest:
             return granted, done.wishes
     raise RuntimeError(f"the world does not come to rest: {done}")
 
 
-def measure(url: str, size: Size, site: Site = SITE) -> dict[str, Any]:
+def measure(url: str, size: Size) -> dict[str, Any]:
     """The first pass over the world at `url`, passes until it rests, and passes over it at rest."""
     engine = connect(url)
     gc.set_threshold(*GARBAGE)
@@ -137,14 +137,14 @@ def measure(url: str, size: Size, site: Site = SITE) -> dict[str, Any]:
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
     before = resident("VmRSS")
-    first, _ = one_pass(engine, None, site)
+    first, _ = one_pass(engine)
     memory = resident("VmHWM") - before
-    settle(engine, size, site)
-    anew, rest = one_pass(engine, None, site)
+    settle(engine, size)
+    anew, rest = one_pass(engine)
     assert rest is not None
     again = []
     for _ in range(2 + AGAIN):  # in the first two it finds out that all is as it was
-        done, rest = one_pass(engine, rest, site)
+        done, rest = one_pass(engine, rest)
         again.append(done)
     still = sorted(again[2:], key=lambda each: each.load + each.plan)
     looks = []
@@ -157,26 +157,23 @@ def measure(url: str, size: Size, site: Site = SITE) -> dict[str, Any]:
             "look": statistics.median(looks), "memory": memory}
 
 
-def measured(database: str, url: str, size: Size, *, fair: bool = False) -> Result:
-    """Fill an empty database and measure it in a process of its own; `fair`: with shares, guarantees and limits."""
+def measured(database: str, url: str, size: Size) -> Result:
+    """Fill an empty database and measure it in a process of its own."""
     engine = connect(url)
     t.metadata.create_all(engine)
     fill(engine, size)
-    if fair:
-        entitle(engine, size)
     engine.dispose()
     done = subprocess.run([sys.executable, "-m", "tests.bench.bench_pass", "--measure", url,
-                           str(size.nodes), str(size.requests), *["--fair"] * fair], cwd=ROOT, capture_output=True,
-                          text=True, check=False)
+                           str(size.nodes), str(size.requests)], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
     said = json.loads(done.stdout)
     passes = {name: Pass(**said[name]) for name in ("first", "anew", "still")}
     result = Result(database, size, **passes, look=said["look"], memory=said["memory"])
-    print(f"  {database:8}{' fair' if fair else ''} {size!s:32} load {result.first.load:6.3f}  "
-          f"plan {result.first.plan:6.3f}  apply {result.first.apply:7.2f} s ({result.first.acts:,} acts, "
-          f"{result.first.nodes:,} nodes)  {result.memory:5.0f} MB  unchanged, {result.anew.wishes:,} waiting: "
-          f"{whole(result.anew):6.3f} s, then {whole(result.still):6.3f} s, look {result.look:6.4f} s", flush=True)
+    print(f"  {database:8} {size!s:32} load {result.first.load:6.3f}  plan {result.first.plan:6.3f}  apply "
+          f"{result.first.apply:7.2f} s ({result.first.acts:,} acts, {result.first.nodes:,} nodes)  "
+          f"{result.memory:5.0f} MB  unchanged, {result.anew.wishes:,} waiting: {whole(result.anew):6.3f} s, then "
+          f"{whole(result.still):6.3f} s, look {result.look:6.4f} s", flush=True)
     return result
 
 
@@ -237,11 +234,22 @@ def databases() -> Iterator[dict[str, Callable[[], str]]]:
 
 
 def compare() -> None:
-    """The largest world without and with shares, guarantees and limits, in turn; nothing is kept."""
-    for _ in range(int(os.environ.get("ROUNDS", "2"))):
-        for fair in (False, True):
-            with tempfile.TemporaryDirectory(prefix="cod-bench-pass-") as folder:
-                measured("SQLite", f"sqlite:///{folder}/cod.db", LARGEST, fair=fair)
+    """Read and plan the largest world with all groups' entitlements and with none, in turn; nothing is kept."""
+    with tempfile.TemporaryDirectory(prefix="cod-bench-pass-") as folder:
+        engine = connect(f"sqlite:///{folder}/cod.db")
+        t.metadata.create_all(engine)
+        fill(engine, LARGEST)
+        entitle(engine, LARGEST)
+        for _ in range(int(os.environ.get("ROUNDS", "3"))):
+            for site in (SITE, FAIR):
+                began = time.process_time()
+                with engine.execution_options(reading=True).begin() as tx:
+                    seen = flow.look(tx, site, NOW).site
+                loaded = time.process_time()
+                seen = seen if site is FAIR else replace(seen, entitlements={})
+                flow.decide(seen, site, NOW)
+                print(f"  {'with' if site is FAIR else 'without'} shares, guarantees and limits: "
+                      f"load {loaded - began:.3f} s, plan {time.process_time() - loaded:.3f} s of CPU", flush=True)
 
 
 def main() -> None:
@@ -265,7 +273,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--measure"]:
-        print(json.dumps(measure(sys.argv[2], Size(int(sys.argv[3]), int(sys.argv[4])),
-                                 FAIR if "--fair" in sys.argv else SITE)))
+        print(json.dumps(measure(sys.argv[2], Size(int(sys.argv[3]), int(sys.argv[4])))))
     else:
         main()
