@@ -16,7 +16,8 @@ from cod.policy.scheduler.snapshot import Allocation, Decision, Entitlement, Fre
 from tests.unit.policy_sites import NOW, POLICY, SMALL, codes, granted, holder, kind, lot, nodes_of, site, wish
 
 ONE, TWO = kind(SMALL, 1), kind(SMALL, 2)
-RULES = replace(POLICY, hold_after=0.0, drain_grace=100.0, turnaround=200.0, reclaim_grace=50.0, inertia=60.0)
+RULES = replace(POLICY, hold_after=0.0, drain_grace=100.0, turnaround=200.0, reclaim_grace=50.0, max_grace=80.0,
+                inertia=60.0)
 START = NOW + 10_000
 
 
@@ -74,8 +75,8 @@ def test_what_it_counts_on_is_not_taken_for_others() -> None:
 def test_nodes_of_lower_priority_are_reclaimed_in_time() -> None:
     seen: dict[str, Any] = {"holders": [holder(1, 4, 1)], "holdings": [Allocation(1, ONE, 4, 4)],
                             "wishes": [reservation(1, 3, priority=2)]}
-    assert decided(START - 251, **seen).preemptions == ()
-    [take] = decided(START - 250, **seen).preemptions
+    assert decided(START - 281, **seen).preemptions == ()
+    [take] = decided(START - 280, **seen).preemptions
     assert (take.request_id, take.vcluster_id, take.count) == (1, 1, 3)
 
 

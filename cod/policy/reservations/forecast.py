@@ -20,7 +20,7 @@ from cod.policy.reservations.supply import Supply
 from cod.policy.scheduler import placement
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.placement import Found, Want
-from cod.policy.scheduler.preemption import Loan
+from cod.policy.scheduler.preemption import Loan, longest_grace
 from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, Snapshot
 
 ROUNDS = 8
@@ -53,7 +53,7 @@ class Placed:
 
 def lead(policy: Policy) -> float:
     """Return the seconds before a start at which nodes begin to be taken."""
-    return policy.reclaim_grace + policy.turnaround
+    return longest_grace(policy) + policy.turnaround
 
 
 def reserved(snapshot: Snapshot) -> list[PendingRequest]:
