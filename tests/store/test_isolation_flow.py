@@ -14,8 +14,9 @@ from cod.flows.boot import dhcp as flow
 from cod.flows.boot import script as boot_flow
 from cod.flows.nodes import deadlines
 from cod.flows.nodes import power as power_flow
+from cod.flows.scheduler import moves as move_flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import DhcpAnswer, DhcpQuery, Isolation, Node, Site, dotted
+from cod.model import DhcpAnswer, DhcpQuery, Isolation, Node, Refused, Site, dotted
 from cod.policy.nodes.newcomers import Newcomers
 from cod.states import NodeEvent, NodeState, Step
 from cod.store import tables as t
@@ -380,3 +381,24 @@ def test_a_node_moves_from_one_isolated_vcluster_to_another(tx: Tx, site: Site) 
     assert wanted(tx) is None
     assert one(tx, ask("DISCOVER", "lab"), site, NOW + 40) is None
     assert (wanted(tx), own(tx)) == (2001, "10.80.0.2"), "the first one's VLAN is free again"
+
+
+def test_nodes_move_to_an_isolated_vcluster_only_with_a_switch_port(tx: Tx, site: Site) -> None:
+    furnish(tx, 4)
+    plug(tx, 0, 1)
+    isolated(tx, site)
+    owner_flows.create(tx, name="open", size=3, site=site, now=NOW, template="debian", group="site")
+    run_pass(tx, site, NOW + 1)
+    arrive(tx, NOW + 2)
+    with pytest.raises(Refused, match=r"1 of the 3 nodes .*2: without a known switch port"):
+        move_flows.start(tx, source="open", target="one", count=2, within=0.0, site=site, now=NOW + 3, actor=OWNER)
+    move_flows.start(tx, source="open", target="one", count=1, within=0.0, site=site, now=NOW + 3, actor=OWNER)
+    for turn in range(4):
+        run_pass(tx, site, NOW + 4 + turn)
+        for mac in (MAC, OTHER):
+            flip(tx, mac)
+        arrive(tx, NOW + 4 + turn)
+    one = vclusters.by_name(tx, "one")
+    assert one is not None
+    assert {node.name for node in nodes.every(tx, vcluster_id=one.id)} == {"node0", "node1"}
+    assert [(request.kind, request.state) for request in requests.every(tx)][-1] == ("move", "granted")

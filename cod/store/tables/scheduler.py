@@ -113,7 +113,7 @@ node_requests = table(
     Column("granted", Integer, nullable=False, default=0, server_default="0", comment="of a move: nodes so far"),
     Column("starts_at", Time, comment="when a reservation in advance begins; null: the request is none"),
     Column("duration", Time, comment="seconds for which it is"),
-    comment="Requests for nodes; satisfied or rejected as a whole; moves as their nodes come.",
+    comment="Requests for nodes; satisfied or rejected as a whole.",
 )
 
 request_tuples = table(
