@@ -176,6 +176,8 @@ def test_an_error_names_its_key_and_says_what_to_do(change: tuple[str, str], key
 @pytest.mark.parametrize(("line", "key", "words"), [
     ("[policy]\ninertia = -1", "policy.inertia", "at least 0"),
     ("[policy]\ninertia = inf", "policy.inertia", "finite"),
+    ('[policy]\nvictims = ["newest"]', "policy.victims.0", "'cheap-type', 'whole-block' or 'last-started'"),
+    ('[policy]\nvictims = ["cheap-type", "cheap-type"]', "policy.victims", "each criterion once"),
     ("[policy]\ninertia_by_priority = { 10 = -5 }", "policy.inertia_by_priority.10", "at least 0"),
     ("[policy]\ninertia_by_priority = { 99999999999999999999 = 5 }",
      "policy.inertia_by_priority.99999999999999999999.[key]", "at most 1000000"),

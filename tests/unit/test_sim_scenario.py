@@ -101,7 +101,7 @@ def test_a_trace_names_its_file() -> None:
     ("demand.runs.model", "magic", "demand.runs.model: should be one of jobs, queue, farm, trace, not 'magic'"),
     ("demand.runs.arrivals.per_dya", "3", "demand.runs.arrivals.per_dya: no such key; did you mean 'per_day'?"),
     ("demand.runs.colour", "3", "demand.runs.colour: no such key; this table has name, group, model, needs, cache, "
-     "may_spread, may_wait, nodes, arrivals, runtime, estimate, extends"),
+     "preemptible, may_spread, may_wait, nodes, arrivals, runtime, estimate, extends"),
 ])
 def test_a_bad_key_is_named(key: str, value: str, sentence: str) -> None:
     tables = small()

@@ -1,0 +1,53 @@
+"""Preemptible demand in the simulator: a filler that uses what a site's jobs leave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cod.sim.rules import broken
+from cod.sim.run import Simulation
+from cod.sim.scenario import tables
+
+pytestmark = pytest.mark.slow
+
+
+def filled(*, preemptible: bool, hold_after: float = 1.0) -> Any:
+    """The figures of a quarter of a day of the filler's scenario; each plan keeps the policy's promises."""
+    scenario = tables.load("docs/examples/filler.toml")
+    for key, value in {"days": "0.25", "policy.hold_after": str(hold_after), "demand.filler.arrivals.per_day": "24000",
+                       "demand.filler.preemptible": "true" if preemptible else "false"}.items():
+        tables.change(scenario, key, value)
+    read = tables.read(scenario)
+    complaints: list[str] = []
+    run = Simulation(read, lambda seen, planned, now: complaints.extend(broken(seen, planned, read.policy, now)))
+    run.advance(run.end)
+    assert not complaints
+    return run.result()
+
+
+def test_what_is_held_back_is_lent_to_a_preemptible_filler() -> None:
+    """Nodes stand empty for a request that waits long, unless the filler is preemptible."""
+    plain, preemptible = filled(preemptible=False), filled(preemptible=True)
+    assert preemptible["utilisation"]["active"] > plain["utilisation"]["active"]
+    started = [one["by"]["group"]["batch"]["jobs"]["started"] for one in (plain, preemptible)]
+    assert started[1] >= 0.97 * started[0]
+
+
+def test_jobs_that_lose_nodes_ask_for_others_and_run_in_the_end() -> None:
+    scenario = tables.load("docs/examples/filler.toml")
+    scenario["type"][0]["blocks"] = [4]
+    scenario["demand"] = [
+        {"name": "low", "group": "filler", "model": "jobs", "preemptible": True, "nodes": [2],
+         "arrivals": {"per_day": 24}, "runtime": {"median": 3000, "spread": 0}},
+        {"name": "high", "group": "batch", "model": "jobs", "nodes": [3], "arrivals": {"per_day": 6},
+         "runtime": {"median": 1000, "spread": 0}}]
+    scenario |= {"days": 1, "run_on": 2}
+    run = Simulation(tables.read(scenario))
+    for _ in run.slices(1):
+        pass
+    result = run.result()
+    assert result["reallocation"]["taken"] > 0
+    assert result["jobs"]["restarts"] > 0
+    assert result["by"]["group"]["filler"]["jobs"]["done"] == result["by"]["group"]["filler"]["jobs"]["submitted"]
