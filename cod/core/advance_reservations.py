@@ -10,6 +10,7 @@ from cod import notice_texts
 from cod.core import notices, snapshot, vcm_outbox
 from cod.model import Group, Policy, Refused, Request, RequestTuple, Site, Vcluster
 from cod.policy.hardware.quantity import span
+from cod.policy.nodes import energy_accounting
 from cod.policy.reservations import admission
 from cod.policy.scheduler import leases, reasons, whatif
 from cod.policy.scheduler.snapshot import PendingRequest
@@ -17,7 +18,7 @@ from cod.states import RequestState
 from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.images import templates
-from cod.store.nodes import nodes
+from cod.store.nodes import energy, nodes
 from cod.store.people import groups as group_rows
 from cod.store.scheduler import requests, vclusters
 
@@ -36,6 +37,9 @@ def check(
     if site is None or vcluster.isolated:
         raise Refused("conflict", "nodes of an isolated vcluster cannot be reserved in advance: request them when they "
                       "are needed", "starts_at")
+    if vcluster.preemptible:
+        raise Refused("conflict", "nodes of a preemptible vcluster cannot be reserved in advance: any other request "
+                      "may take them", "starts_at")
     if starts_at <= now:
         raise Refused("invalid", f"the start {admission.at(starts_at)} is over: it is {admission.at(now)}", "starts_at")
     if not wait:
@@ -44,10 +48,6 @@ def check(
     leases.check(duration, "duration")
     owner = group_rows.get(tx, vcluster.group_id)
     _check_lease(vcluster, owner, starts_at, duration, site.policy)
-    hours = sum(one.count for one in tuples) * duration / 3600.0
-    if owner.hours_limit is not None and hours > owner.hours_limit:
-        raise Refused("invalid", f"the group may use {owner.hours_limit:g} node-hours in a month, and {hours:g} were "
-                      "asked for", "duration")
     watermarks.one_at_a_time(tx, MARK, now)
     seen = snapshot.look(tx, site, now)
     wish = PendingRequest(
@@ -55,6 +55,10 @@ def check(
         (vcluster.subnet or "") if len(site.subnets) > 1 else "", tuple(tuples), may_spread=spread,
         own=Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=vcluster.id)), lease=duration,
         starts_at=starts_at)
+    if owner.hours_limit is not None:
+        used = energy.node_seconds(tx, energy_accounting.month(now), [owner.id]).get(owner.id, 0.0)
+        if why := admission.over_hours(seen.site, wish, owner.hours_limit, used, now):
+            raise Refused("conflict", why, "duration")
     documents = templates.for_matching(tx, {one.template_id for one in tuples})
     hidden = set() if groups is None else {one.id for one in seen.scene.live if one.group_id not in groups}
     known = whatif.masked(replace(seen.site, templates={**seen.site.templates, **documents}), hidden)

@@ -9,8 +9,9 @@ from sqlalchemy import Engine
 
 from cod.flows.scheduler import requests as flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import AskedTuple, Refused, RequestView, Site
+from cod.model import AskedTuple, EnergyUse, Refused, RequestView, Site
 from cod.states import RequestState
+from cod.store.nodes import energy
 from cod.store.notices import notices
 from cod.store.people import groups
 from cod.store.scheduler import requests, vclusters
@@ -100,11 +101,35 @@ def test_what_cannot_be_is_refused(engine: Engine, running: Site, columns: dict[
     assert said in refused.value.sentence
 
 
+def test_node_hours_used_and_reserved_count(engine: Engine, running: Site) -> None:
+    """What two reservations, and what the group has used, leave of 100 node-hours in the month."""
+    in_tx(engine, lambda tx: groups.change(tx, groups.named(tx, "site", "group").id, hours_limit=100.0))
+    reserve(engine, running, 1, DAY, 2 * DAY)
+    reserve(engine, running, 1, DAY, DAY * 2)
+    with pytest.raises(Refused, match="of 1970-01, 0 are used, 96 reserved, and 6 were asked for"):
+        reserve(engine, running, 1, DAY, DAY / 4)
+    in_tx(engine, flows.withdraw, request_id=in_tx(engine, requests.every)[-1].id, reason="test", now=20.0)
+    group = in_tx(engine, lambda tx: groups.named(tx, "site", "group").id)
+    in_tx(engine, lambda tx: energy.add(tx, [EnergyUse(0, group, 1, 50 * 3600.0, 0.0, 0.0)]))
+    with pytest.raises(Refused, match="of 1970-01, 50 are used, 48 reserved, and 6 were asked for"):
+        reserve(engine, running, 1, DAY, DAY / 4)
+
+
+def test_a_preemptible_vcluster_reserves_nothing(engine: Engine, running: Site) -> None:
+    in_tx(engine, owner_flows.create, name="filler", size=1, template="debian", group="site", site=running, now=3.0,
+          lease=3 * DAY, preemptible=True)
+    in_tx(engine, run_pass, running, 3.0)
+    with pytest.raises(Refused, match="preemptible vcluster cannot be reserved"):
+        reserve(engine, running, 1, DAY, DAY, name="filler")
+
+
 def test_two_that_do_not_fit_are_refused_and_withdrawing_makes_room(engine: Engine, running: Site) -> None:
     first = reserve(engine, running, 4, DAY, DAY)
     with pytest.raises(Refused, match=r"4 nodes reserved for vcluster web \(request \d+\)") as refused:
+        reserve(engine, running, 2, DAY - 60, DAY, name="other")
+    assert "The next start at which they would be is 1970-01-04 00:20 UTC" in refused.value.sentence
+    with pytest.raises(Refused, match="No later start is known"):  # it would lengthen the lease of the first's nodes
         reserve(engine, running, 2, DAY + 60, DAY, name="web")
-    assert "The next start at which they would be is" in refused.value.sentence
     with pytest.raises(Refused) as hidden:
         reserve(engine, running, 2, DAY + 60, DAY, groups=frozenset())
     assert "vcluster web" not in hidden.value.sentence

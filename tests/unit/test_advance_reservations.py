@@ -8,12 +8,27 @@ from typing import Any
 
 import pytest
 
-from cod.model import Policy
+from cod.model import Policy, RequestTuple
 from cod.policy.reservations import admission, forecast, supply
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.feasibility import Feasibility
+from cod.policy.scheduler.limits import Limits
 from cod.policy.scheduler.snapshot import Allocation, Decision, Entitlement, FreeNodes, PendingRequest, Snapshot
-from tests.unit.policy_sites import NOW, POLICY, SMALL, codes, granted, holder, kind, lot, nodes_of, site, wish
+from tests.unit.policy_sites import (
+    BIG,
+    BIG_ONLY,
+    NOW,
+    POLICY,
+    SMALL,
+    codes,
+    granted,
+    holder,
+    kind,
+    lot,
+    nodes_of,
+    site,
+    wish,
+)
 
 ONE, TWO = kind(SMALL, 1), kind(SMALL, 2)
 RULES = replace(POLICY, hold_after=0.0, drain_grace=100.0, turnaround=200.0, reclaim_grace=50.0, max_grace=80.0,
@@ -21,7 +36,8 @@ RULES = replace(POLICY, hold_after=0.0, drain_grace=100.0, turnaround=200.0, rec
 START = NOW + 10_000
 
 
-def reservation(number: int, count: int, start: float = START, lease: float = 1000.0, **columns: Any) -> PendingRequest:
+def reservation(number: int, count: int | RequestTuple, start: float = START, lease: float = 1000.0,
+                **columns: Any) -> PendingRequest:
     return wish(number, count, starts_at=start, lease=lease, **columns)
 
 
@@ -99,6 +115,62 @@ def test_what_can_never_be_and_what_the_limit_forbids_is_refused() -> None:
                     "other reservations, and 2 were asked for")
 
 
+def test_the_limit_of_a_type_is_checked_at_its_time() -> None:
+    """A group gets of a limited type what its leases and reservations of that time leave, else another type."""
+    gpu = kind(BIG)
+    seen = site(lots=[lot(4, gpu), lot(2, ONE)], holders=[holder(1, 2, 2, group_id=9, expires_at=START - 100)],
+                holdings=[Allocation(1, gpu, 2, 0)], wishes=[reservation(1, RequestTuple(2, BIG_ONLY, 1))],
+                entitlements={9: Entitlement(type_limits={BIG: 3})})
+    more = reservation(admission.LAST, RequestTuple(2, BIG_ONLY, 1))
+    assert admission.refusal(seen, more, RULES, NOW) == (
+        "the group may hold 3 nodes of type big at once; at that time it has 0 by leases that last longer and 2 by "
+        "other reservations, and 2 were asked for")
+    assert "it has 2 by leases that last longer and 0 by other" in admission.refusal(
+        seen, replace(more, starts_at=START - 1), RULES, NOW)
+    assert admission.refusal(seen, replace(more, starts_at=START + 1300), RULES, NOW) == ""
+    either = replace(seen, wishes=[*seen.wishes, reservation(2, 2)])
+    assert forecast.Forecast(either, Feasibility(either), RULES, NOW).failed == set()
+    assert nodes_of(decide(either, RULES, START), 2) == {ONE: 2}
+
+
+def test_what_a_group_has_reserved_counts_for_requests_that_last_until_then() -> None:
+    seen: dict[str, Any] = {"lots": [lot(8, ONE)], "entitlements": {9: Entitlement(limit=4)},
+                            "wishes": [reservation(1, 3), wish(2, 2, lease=9_900.0), wish(3, 2, lease=9_901.0)]}
+    done = decided(**seen)
+    assert (granted(done), codes(done)) == ([2], {1: "reserved", 3: "limit"})
+    assert granted(decided(**{**seen, "wishes": seen["wishes"][::2]})) == []
+    waits = next(no for no in done.refusals if no.request_id == 3)
+    assert waits.sentence == "waits: its group may hold 4 nodes at once, and has reserved some of them in advance"
+    assert nodes_of(decided(START, **seen), 1) == {ONE: 3}
+
+
+def test_node_hours_of_each_month_count_with_what_is_used_and_reserved() -> None:
+    """The first of February 1970 is day 31: half of this reservation is in each month."""
+    february, hour = 31 * 86400.0, 3600.0
+    seen = site(lots=[lot(9, ONE)], wishes=[reservation(1, 2, february - 20 * hour, 10 * hour)])
+    asked = reservation(admission.LAST, 3, february - 10 * hour, 20 * hour)
+    assert admission.over_hours(seen, asked, 100.0, 50 * hour, NOW) == ""
+    assert admission.over_hours(seen, asked, 100.0, 50 * hour + 7200, NOW) == (
+        "the group may use 100 node-hours in a month: of 1970-01, 52 are used, 20 reserved, and 30 were asked for")
+    assert admission.over_hours(seen, asked, 29.0, 0.0, NOW).startswith("the group may use 29 node-hours")
+    assert admission.over_hours(seen, replace(asked, starts_at=february), 60.0, 1e9, NOW) == ""
+
+
+def test_a_lease_is_not_extended_over_what_its_group_has_reserved_within_its_limit() -> None:
+    seen = site(lots=[lot(8, ONE)], wishes=[reservation(1, 3)], entitlements={9: Entitlement(limit=4)},
+                holders=[holder(1, 2, 2, group_id=9, expires_at=NOW + 500)], holdings=[Allocation(1, ONE, 2, 0)])
+    end, why = admission.bound(seen, 1, START + 1, RULES, NOW)
+    assert (end, why[:24]) == (START - 300, "3 nodes are reserved for")
+
+
+def test_a_lease_lasts_as_long_as_the_reservation_of_its_vcluster_makes_it() -> None:
+    """Request 1 lengthens the lease of vcluster 1 when it begins: nothing of what that holds is back for request 2."""
+    seen = site(lots=[lot(1, ONE)], holders=[holder(1, 2, 2, expires_at=START + 100)],
+                holdings=[Allocation(1, ONE, 2, 0)], wishes=[reservation(1, 1, lease=9000.0, vcluster_id=1)])
+    assert admission.refusal(seen, reservation(2, 2, START + 500), RULES, NOW).startswith("2 nodes are not free")
+    assert admission.refusal(seen, reservation(2, 2, START + 9300), RULES, NOW) == ""
+
+
 def test_a_lease_is_extended_up_to_what_is_reserved() -> None:
     seen = site(holders=[holder(1, 4, 4, expires_at=NOW + 500)], holdings=[Allocation(1, ONE, 4, 0)],
                 wishes=[reservation(1, 4)])
@@ -131,7 +203,8 @@ class World:
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
         self.blocks = {kind(SMALL, block): self.draw.randint(2, 6) for block in (1, 2)}
-        self.busy: list[list[Any]] = []  # vcluster id, kind, count, ends, priority, floor, assigned at
+        self.limits = {group: Entitlement(limit=self.draw.randint(4, 8)) for group in (8, 9)}
+        self.busy: list[list[Any]] = []  # vcluster id, kind, count, ends, priority, floor, assigned at, group
         self.back: list[tuple[float, Any, int, int]] = []  # nodes being erased: free at, kind, count, reserved
         self.kept: list[tuple[Any, int, int]] = []  # kind, count, reserved for
         self.wishes: list[PendingRequest] = []
@@ -146,11 +219,11 @@ class World:
             free[where] -= count
         return site(lots=[lot(count, where) for where, count in free.items() if count],
                     coming=[supply_row(where, count) for _, where, count, _ in self.back],
-                    holders=[holder(number, count, floor, priority, expires_at=ends)
-                             for number, _, count, ends, priority, floor, _ in self.busy],
+                    holders=[holder(number, count, floor, priority, expires_at=ends, group_id=group)
+                             for number, _, count, ends, priority, floor, _, group in self.busy],
                     holdings=[Allocation(number, where, count, count if at + RULES.inertia <= now else 0,
-                                         at + RULES.inertia) for number, where, count, _, _, _, at in self.busy],
-                    wishes=list(self.wishes), site={SMALL: sum(self.blocks.values())})
+                                         at + RULES.inertia) for number, where, count, _, _, _, at, _ in self.busy],
+                    entitlements=self.limits, wishes=list(self.wishes), site={SMALL: sum(self.blocks.values())})
 
     def step(self, now: float) -> None:
         self.back = [one for one in self.back if one[0] > now]
@@ -164,7 +237,7 @@ class World:
             self.began[wanted.id] = now
             for share in grant.shares:
                 self.busy.append([wanted.vcluster_id * 10 + share.lot.kind.block, share.lot.kind, share.count,
-                                  now + wanted.lease, wanted.priority, share.count, now])
+                                  now + wanted.lease, wanted.priority, share.count, now, wanted.group_id])
 
 
 def supply_row(where: Any, count: int) -> Any:
@@ -176,15 +249,16 @@ def broken(seed: int) -> list[int]:
     """Return accepted reservations that did not begin at their start."""
     world, now = World(seed), NOW
     for number in range(1, 60):
+        group = world.draw.choice([8, 9])
         if world.draw.random() < 0.4:
             asked = reservation(number, world.draw.randint(1, 4), now + 100 * world.draw.randint(3, 40),
-                                100.0 * world.draw.randint(2, 20), priority=world.draw.randint(0, 2))
+                                100.0 * world.draw.randint(2, 20), priority=world.draw.randint(0, 2), group_id=group)
             if not admission.refusal(world.seen(now), asked, RULES, now):
                 world.wishes.append(asked)
                 world.accepted[number] = asked.starts_at or 0.0
         else:
             world.wishes.append(wish(number, world.draw.randint(1, 4), lease=100.0 * world.draw.randint(1, 30),
-                                     priority=world.draw.randint(0, 3), submitted_at=now))
+                                     priority=world.draw.randint(0, 3), submitted_at=now, group_id=group))
         for _ in range(world.draw.randint(1, 4)):
             world.step(now)
             now += 100.0
@@ -208,6 +282,12 @@ def test_a_planner_that_lends_beyond_the_start_breaks_them(monkeypatch: pytest.M
 @pytest.mark.slow
 def test_a_check_that_forgets_the_erasing_breaks_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supply, "back_at", lambda one, policy: one.expires_at)
+    assert any(broken(seed) for seed in range(25))
+
+
+@pytest.mark.slow
+def test_a_limit_that_forgets_what_is_reserved_breaks_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Limits, "book", lambda self, group_id, start, end, nodes: None)
     assert any(broken(seed) for seed in range(25))
 
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from cod.model import Policy
+from cod.policy.nodes import energy_accounting
 from cod.policy.reservations.forecast import Forecast, Placed, reserved
 from cod.policy.reservations.supply import back_at
 from cod.policy.scheduler import reasons
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.placement import Want
 from cod.policy.scheduler.preemption import size
-from cod.policy.scheduler.snapshot import ANYTHING, PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import PendingRequest, Snapshot
 
 TRIES = 20  # later starts that are looked at
+HOUR = 3600.0
 LAST = 2**62
 """The id of a reservation that is not made yet: it is placed after all others."""
 
@@ -34,9 +37,9 @@ def refusal(snapshot: Snapshot, wish: PendingRequest, policy: Policy, now: float
     never = reasons.why_not(want, fitting)
     if never.code == "impossible":
         return never.sentence
-    if limit := _limit(seen, wish):
-        return limit
     found = Forecast(seen, fitting, policy, now)
+    if limit := next(one.limit for one in found.placed if one.wish.id == wish.id):
+        return limit
     before = Forecast(snapshot, Feasibility(snapshot), policy, now).failed if found.failed else set()
     if not found.failed - before:
         return ""
@@ -52,27 +55,27 @@ def refusal(snapshot: Snapshot, wish: PendingRequest, policy: Policy, now: float
     return f"{reasons.nodes(size(wish))} are not free from {at(wish.starts_at or now)} on{why}. {when}"
 
 
+def over_hours(snapshot: Snapshot, wish: PendingRequest, limit: float, used: float, now: float) -> str:
+    """Return in which month the reservation would bring its group over its limit of node-hours; '' where in none.
+    `used`: node-seconds of this month so far. What running leases will use is not known and does not count."""
+    own: defaultdict[int, float] = defaultdict(float)
+    others: defaultdict[int, float] = defaultdict(float)
+    for one in (wish, *(one for one in reserved(snapshot) if one.group_id == wish.group_id)):
+        start = max(one.starts_at or now, now)
+        for day, seconds in energy_accounting.days(start, start + one.lease):
+            by = own if one is wish else others
+            by[energy_accounting.month(day * energy_accounting.DAY)] += seconds * size(one) / HOUR
+    for month, hours in sorted(own.items()):
+        gone = used / HOUR if month == energy_accounting.month(now) else 0.0
+        if gone + others[month] + hours > limit:
+            return (f"the group may use {limit:g} node-hours in a month: of "
+                    f"{datetime.fromtimestamp(month * energy_accounting.DAY, UTC):%Y-%m}, {gone:g} are used, "
+                    f"{others[month]:g} reserved, and {hours:g} were asked for")
+    return ""
+
+
 def _with(snapshot: Snapshot, wish: PendingRequest) -> Snapshot:
     return replace(snapshot, wishes=[*snapshot.wishes, wish])
-
-
-def _limit(snapshot: Snapshot, wish: PendingRequest) -> str:
-    """Return which limit of its group stands against it: vclusters whose leases last beyond its start count, and the
-    group's reservations of the same time."""
-    entitlement = snapshot.entitlements.get(wish.group_id, ANYTHING)
-    if entitlement.used_up and not entitlement.limit:
-        return ""  # of this month; the start may be in the next
-    if entitlement.limit is None:
-        return ""
-    start = wish.starts_at or 0.0
-    held = sum(holder.held for holder in snapshot.holders.values() if holder.group_id == wish.group_id
-               and (holder.expires_at is None or holder.expires_at > start))
-    others = sum(size(one) for one in reserved(snapshot) if one.group_id == wish.group_id and one.id != wish.id
-                 and (one.starts_at or 0.0) < start + wish.lease and start < (one.starts_at or 0.0) + one.lease)
-    if held + others + size(wish) <= entitlement.limit:
-        return ""
-    return (f"the group may hold {reasons.nodes(entitlement.limit)} at once; at that time it has {held} by leases that "
-            f"last longer and {others} by other reservations, and {size(wish)} were asked for")
 
 
 def _rivals(found: Forecast, wish: PendingRequest, want: Want) -> Iterator[Placed]:

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cod.model import Policy
 from cod.policy.reservations.supply import Supply
 from cod.policy.scheduler import placement
 from cod.policy.scheduler.feasibility import Feasibility
+from cod.policy.scheduler.leases import over
+from cod.policy.scheduler.limits import Limits
 from cod.policy.scheduler.placement import Found, Want
 from cod.policy.scheduler.preemption import Loan, longest_grace
 from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, Snapshot
@@ -35,6 +37,7 @@ class Placed:
     loans       what is to be taken from others
     ready       where it can be granted now; None: it cannot
     whole       False: there is too little for it; `place` has what there is
+    limit       a sentence: which limit of its group stands against it
     """
 
     wish: PendingRequest
@@ -45,6 +48,7 @@ class Placed:
     loans: tuple[Loan, ...] = ()
     ready: Found | None = None
     whole: bool = True
+    limit: str = ""
 
     def at(self, time: float) -> bool:
         """Return whether it uses its nodes at that time."""
@@ -61,20 +65,40 @@ def reserved(snapshot: Snapshot) -> list[PendingRequest]:
     return sorted((wish for wish in snapshot.wishes if wish.starts_at is not None), key=lambda wish: wish.id)
 
 
+def lengthened(snapshot: Snapshot, policy: Policy, now: float) -> Snapshot:
+    """Return the site with leases that last as long as their vclusters' reservations will make them."""
+    holders = dict(snapshot.holders)
+    for wish in reserved(snapshot):
+        holder, end = holders.get(wish.vcluster_id), max(wish.starts_at or now, now) + wish.lease
+        if holder is not None and holder.expires_at is not None and holder.expires_at < end and not over(holder, now):
+            holders[holder.id] = replace(holder, expires_at=end)
+    return replace(snapshot, holders=holders)
+
+
 class Forecast:
     """Where all reservations of a snapshot are placed."""
 
     def __init__(self, snapshot: Snapshot, fitting: Feasibility, policy: Policy, now: float) -> None:
+        snapshot = lengthened(snapshot, policy, now)
         self._snapshot, self._fitting, self._policy, self._now = snapshot, fitting, policy, now
         order = reserved(snapshot)
+        # The node-hours of a month are checked when a reservation is submitted, and when it begins.
+        bound = replace(snapshot, entitlements={
+            wish.group_id: replace(snapshot.entitlements[wish.group_id], used_up=False) for wish in order
+            if wish.group_id in snapshot.entitlements})
         self._ends = {wish.id: self._end(wish) for wish in order}
         self.placed: list[Placed] = []
         best: tuple[list[Placed], Supply] | None = None
         for _ in range(ROUNDS):
             self.placed, self._supply = [], Supply(snapshot, policy, now, lead(policy))
             self._given: Counter[NodeKind] = Counter()
+            self._limits = Limits(bound, policy, now)
+            for move in (wish for wish in snapshot.wishes if wish.source_id is not None):
+                taking = self._supply.taking[move.id]
+                self._limits.move(move, self._supply.own[move.id] - taking, taking)
             for wish in order:
-                self.placed.append(self._placed(wish))
+                self.placed.append(one := self._placed(wish))
+                self._limits.book(wish.group_id, one.start, one.end - policy.turnaround, one.place)
             if best is None or len(_failed(self.placed)) < len(_failed(best[0])):
                 best = self.placed, self._supply
             failed = _failed(self.placed)
@@ -128,12 +152,17 @@ class Forecast:
         start, end = max(wish.starts_at or 0.0, self._now), self._ends[wish.id]
         own = self._supply.own[wish.id]
         fits = tuple(self._fitting.fit(one, wish) for one in wish.tuples)
-        kinds = {kind for fit in fits for kind in fit.kinds}
         want = Want(wish, fits, frozenset(+own))
+        gone = end - self._policy.turnaround
+        able, limit = self._limits.ahead(want, start, gone), ""
+        if able is None:
+            limit = self._limits.why_not(want, self._fitting, start, gone)
+        want = able or want
+        kinds = {kind for fit in want.fits for kind in fit.kinds}
         times = [start, *(one.start for one in self.placed if start < one.start < end)]
         sure = {kind: self._firm(kind, times, own, sure=True) for kind in kinds}
         firm = {kind: self._firm(kind, times, own) for kind in kinds}
-        if (wish.starts_at or 0.0) <= self._now:
+        if (wish.starts_at or 0.0) <= self._now and not limit:
             ready = {kind: max(0, min(firm[kind], self._supply.free[kind] - self._given[kind]
                                       + self._supply.own_free[wish.id][kind])) for kind in kinds}
             if (found := placement.at_once(want, ready)) is not None:
@@ -142,13 +171,14 @@ class Forecast:
                 return Placed(wish, start, end, place, own, ready=found)
         found = placement.at_once(want, sure) or placement.at_once(want, firm)
         if found is not None:
-            return Placed(wish, start, end, _sum(found), own)
+            return Placed(wish, start, end, _sum(found), own, whole=not limit, limit=limit)
         room = {kind: firm[kind] + self._supply.lendable(kind, wish, start) for kind in kinds}
         found = placement.at_once(want, room)
         place = _sum(found) if found is not None else _most(want, room)
         loans = self._supply.lend({kind: count - firm[kind] for kind, count in place.items()}, wish, start)
         short = sum(count - min(count, firm[kind]) for kind, count in place.items()) - sum(one.nodes for one in loans)
-        return Placed(wish, start, end, place, own, tuple(loans), whole=found is not None and not short)
+        return Placed(wish, start, end, place, own, tuple(loans), whole=found is not None and not short and not limit,
+                      limit=limit)
 
     def _firm(self, kind: NodeKind, times: Sequence[float], own: Counter[NodeKind], sure: bool = False) -> int:
         """Return what there is at all those times without taking any; `sure`: of nodes on their way to the reserve

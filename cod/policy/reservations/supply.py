@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from cod.model import Policy
+from cod.policy.scheduler.leases import gone_at
 from cod.policy.scheduler.preemption import Kept, Loan, inertia, outranks, spare
 from cod.policy.scheduler.snapshot import Holder, NodeKind, PendingRequest, Snapshot
 
@@ -14,8 +16,10 @@ class Supply:
     """What there is, and will be, by kind; `lent` grows while reservations are placed.
 
     free      unreserved nodes to be had now; `base`: those and the ones on their way
-    returns   (when, from which vcluster, how many) come back by themselves, in order
-    own       by request: nodes reserved for it, or being taken for it; `own_free`: those of them to be had now
+    returns   (when, from which vcluster, how many) come back by themselves, in order; nodes that move count as their
+              new vcluster's
+    own       by request: nodes reserved for it, or being taken for it; `own_free`: those of them to be had now;
+              `taking`: those that others still hold
     lent      what vclusters are to lose for reservations
     """
 
@@ -26,6 +30,7 @@ class Supply:
         self.base: Counter[NodeKind] = Counter()
         self.own: dict[int, Counter[NodeKind]] = defaultdict(Counter)
         self.own_free: dict[int, Counter[NodeKind]] = defaultdict(Counter)
+        self.taking: dict[int, Counter[NodeKind]] = defaultdict(Counter)
         for lot in snapshot.lots:
             if lot.reserved:
                 self.own[lot.reserved][lot.kind.any_port] += lot.count
@@ -39,6 +44,7 @@ class Supply:
         leaving: Counter[tuple[int, NodeKind]] = Counter()
         for reclaim in snapshot.reclaims:
             self.own[reclaim.request_id][reclaim.kind.any_port] += reclaim.open
+            self.taking[reclaim.request_id][reclaim.kind.any_port] += reclaim.open
             leaving[reclaim.vcluster_id, reclaim.kind.any_port] += reclaim.open
         held: Counter[tuple[int, NodeKind]] = Counter()
         self._mobile: Counter[tuple[int, NodeKind]] = Counter()
@@ -46,6 +52,11 @@ class Supply:
             held[holding.vcluster_id, holding.kind.any_port] += holding.count
             self._mobile[holding.vcluster_id, holding.kind.any_port] += holding.mobile
         self.returns: dict[NodeKind, list[tuple[float, int, int]]] = defaultdict(list)
+        for wish in snapshot.wishes:
+            if wish.source_id is not None and (taker := snapshot.holders.get(wish.vcluster_id)) is not None \
+                    and (back := back_at(taker, policy)) is not None:
+                for kind, count in self.own[wish.id].items():
+                    self.returns[kind].append((back, taker.id, count))
         self._holders: dict[NodeKind, list[Holder]] = defaultdict(list)
         self._staying = {key: max(0, count - leaving[key]) for key, count in held.items()}
         for (vcluster_id, kind), count in sorted(self._staying.items()):
@@ -103,6 +114,5 @@ class Supply:
 
 def back_at(holder: Holder, policy: Policy) -> float | None:
     """Return when the nodes of a vcluster are free again, if its lease is not extended; None: nobody knows."""
-    if holder.drain_until is not None:
-        return holder.drain_until + policy.turnaround
-    return None if holder.expires_at is None else holder.expires_at + policy.drain_grace + policy.turnaround
+    gone = gone_at(holder, policy)
+    return None if gone == math.inf else gone + policy.turnaround

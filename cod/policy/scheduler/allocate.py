@@ -84,10 +84,12 @@ def decide(snapshot: Snapshot, policy: Policy, now: float, fitting: Feasibility 
     fitting  what the snapshot has for its requests, where that is known already
     """
     fitting = fitting or Feasibility(snapshot)
+    if reservations := forecast.reserved(snapshot):
+        snapshot = forecast.lengthened(snapshot, policy, now)
     choice = _Choice(snapshot, fitting, policy, now)
     for move in (wish for wish in snapshot.wishes if wish.source_id is not None):
         choice.move(move)
-    if forecast.reserved(snapshot):
+    if reservations:
         choice.reserve()
         snapshot = replace(snapshot, wishes=[wish for wish in snapshot.wishes if wish.starts_at is None])
     for peers in priority.peers(snapshot, policy, fitting, now):
@@ -102,7 +104,7 @@ class _Choice:
         self._snapshot, self._fitting, self._policy, self._now = snapshot, fitting, policy, now
         self._stock = Inventory(snapshot, fitting.kinds, now)
         self._lenders = Candidates(snapshot, now, policy.victims)
-        self._limits = Limits(snapshot)
+        self._limits = Limits(snapshot, policy, now)
         self._holdback = Backfill(snapshot, policy, now, self._stock, self._lenders)
         self._failures = _Failures()
         self._grants: list[Grant] = []
@@ -132,8 +134,8 @@ class _Choice:
         portless = Counter({kind: count for kind, count in free.items() if wish.isolated and kind.port != USABLE})
         free -= portless
         within = source is not None and source.group_id == wish.group_id  # what `source` holds is its group's already
+        self._limits.move(wish, free + own.coming, own.taking)
         gained = free + own.coming + (Counter() if within else own.taking)
-        self._limits.add(wish.group_id, gained)
         self._lenders.add(wish.group_id, gained.total())
         if free:
             wanted = Cache(wish.tuples[0].template_id, wish.group_id)
@@ -150,14 +152,19 @@ class _Choice:
             want = self._want(one.wish)
             if self._run_out(one.wish):
                 continue
-            if one.ready is None:
+            if one.limit and self._now >= one.start:
+                self._no(one.wish, Refusal(one.wish.id, "limit", f"waits: {one.limit}"))
+            elif one.ready is None:
                 self._noes.append(reasons.reserved(one.wish, self._now))
-                if self._now >= one.start - forecast.lead(self._policy):
+                if not one.limit and self._now >= one.start - forecast.lead(self._policy):
                     self._takes += [Preempt(one.wish.id, *loan) for loan in one.loans]
             elif self._limits.admitted([want])[0]:
                 self._grant(want, one.ready)
             else:
                 self._no(one.wish, self._limits.refusal(want, self._fitting))
+        for one in seen.placed:
+            if one.ready is None:
+                self._limits.book(one.wish.group_id, one.start, one.end - self._policy.turnaround, one.place)
         for kind, layers in seen.layers().items():
             self._stock.book(kind, [(start - self._policy.turnaround, count) for start, count in layers])
         for holder, kind, count in seen.counted_on():

@@ -220,4 +220,6 @@ def back(wish: PendingRequest, snapshot: Snapshot, policy: Policy, now: float) -
     of a preemptible vcluster are taken when they are wanted."""
     holder = snapshot.holders.get(wish.vcluster_id)
     ends = holder.expires_at if holder is not None and holder.expires_at is not None else now + wish.lease
+    if wish.starts_at is not None:
+        ends = max(ends, now + wish.lease)
     return min(ends + policy.drain_grace, now + policy.reclaim_grace if wish.preemptible else NEVER)

@@ -116,6 +116,13 @@ def overdue(snapshot: Snapshot, now: float) -> tuple[int, ...]:
     return tuple(sorted(reclaim.id for reclaim in snapshot.reclaims if reclaim.open and reclaim.deadline <= now))
 
 
+def gone_at(holder: Holder, policy: Policy) -> float:
+    """Return when the holder's nodes leave it if its lease is not extended; infinity where the lease has no end."""
+    if holder.drain_until is not None:
+        return holder.drain_until
+    return float("inf") if holder.expires_at is None else holder.expires_at + policy.drain_grace
+
+
 def over(holder: Holder, now: float) -> bool:
     """Return whether the holder's lease has run out. Then its nodes come back by themselves, and contention leaves them
     alone."""
