@@ -13,6 +13,7 @@ WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 78, 78, 48, 62
 UNTITLED = 30  # what a chart is less high by, without its title
 WIDE_LEFT, NARROW_RIGHT, ROW = 130, 20, 20
+LABEL = 18  # characters of a row's label that are shown
 # Told apart by people who see colours otherwise, too (Okabe and Ito's palette).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b5b5b")
 
@@ -75,32 +76,63 @@ def areas(title: str, stacked: Sequence[tuple[str, Points]], x: Axis, y: Axis) -
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From when until when, of what sort (its colour), and what is said of it."""
+    """From when until when, of what sort (its colour), and what is said of it. `text`: a few characters in the bar."""
 
     start: float
     end: float
     sort: str
     about: str
+    text: str = ""
 
 
-def spans(title: str, rows: Sequence[tuple[str, Sequence[Span]]], x: Axis) -> str:
-    """Return a row for each label, with its spans; sorts get their colours in the order in which they come."""
-    every = [span for _, row in rows for span in row]
-    sorts = list(dict.fromkeys(span.sort for span in every))
-    across = _Scale(x, [at for span in every for at in (span.start, span.end)], WIDE_LEFT, WIDTH - NARROW_RIGHT)
+def spans(
+    title: str, rows: Sequence[tuple[str, Sequence[Span] | None]], x: Axis, *,
+    window: tuple[float, float] | None = None, mark: tuple[float, str] | None = None, sorts: Sequence[str] = (),
+) -> str:
+    """Return a row for each label, with its spans, or with None as a heading of the rows below it.
+
+    window  the time that is shown: longer spans end in a point, or begin at its edge; None: all
+    mark    a line across all rows, with its text
+    sorts   all sorts, in the order of their colours; empty: in the order in which they come
+    """
+    every = [span for _, row in rows for span in row or ()]
+    sorts = list(sorts or dict.fromkeys(span.sort for span in every))
+    moments = window or [at for span in every for at in (span.start, span.end)]
+    across = _Scale(x, moments, WIDE_LEFT, WIDTH - NARROW_RIGHT)
     floor = TOP + ROW * len(rows)
     parts = [_text(WIDTH / 2, 22, title, "middle", 15), *_below(across, floor)]
+    parts += [f'<line x1="{at:.1f}" y1="{TOP}" x2="{at:.1f}" y2="{floor}" stroke="#dddddd"/>'
+              for at in (across(value) for value, _ in across.ticks() if window)]
     for place, (label, row) in enumerate(rows):
         y = TOP + ROW * place
-        parts.append(_text(WIDE_LEFT - 8, y + ROW - 6, label, "end"))
-        parts += [_span(span, across, y, sorts.index(span.sort)) for span in row]
+        short = label if len(label) <= LABEL else label[:LABEL - 1] + "…"
+        parts.append(_text(WIDE_LEFT - 8, y + ROW - 6, short, "end") if row is not None else
+                     f'<g font-weight="bold">{_text(8, y + ROW - 6, label, "start")}</g>')
+        parts += [_span(span, across, y, sorts.index(span.sort)) for span in row or ()]
+    if mark:
+        at = across(mark[0])
+        parts += [f'<line x1="{at:.1f}" y1="{TOP - 4}" x2="{at:.1f}" y2="{floor}" stroke="#333" stroke-width="1.5"/>',
+                  _text(at, TOP - 7, mark[1], "middle")]
     return _document([*parts, *_legend(sorts, floor + BOTTOM)], floor + BOTTOM)
 
 
 def _span(span: Span, across: _Scale, y: float, sort: int) -> str:
-    start, end = across(span.start), across(span.end)
-    return (f'<rect x="{start:.1f}" y="{y + 2}" width="{max(end - start, 1):.1f}" height="{ROW - 4}" '
-            f'fill="{COLOURS[sort % len(COLOURS)]}"><title>{escape(span.about)}</title></rect>')
+    start, end = across(max(span.start, across.low)), across(min(span.end, across.high))
+    colour, tip = COLOURS[sort % len(COLOURS)], f"<title>{escape(span.about)}</title>"
+    if span.end > across.high:
+        bar = (f'<path d="M{start:.1f} {y + 2}H{end:.1f}l6 {ROW / 2 - 2}l-6 {ROW / 2 - 2}H{start:.1f}z" '
+               f'fill="{colour}">{tip}</path>')
+    else:
+        bar = (f'<rect x="{start:.1f}" y="{y + 2}" width="{max(end - start, 3 if span.start == span.end else 1):.1f}" '
+               f'height="{ROW - 4}" fill="{colour}">{tip}</rect>')
+    if not span.text:
+        return bar
+    # On a ground of its own, because no one colour of text is legible on all bars.
+    wide = 6.6 * len(span.text) + 8
+    if end - start < wide + 4:
+        return bar
+    return (f'{bar}<rect x="{start + 3:.1f}" y="{y + 4}" width="{wide:.1f}" height="{ROW - 8}" rx="3" fill="#ffffff" '
+            f'class="ground"/>{_text(start + 3 + wide / 2, y + ROW - 6, span.text, "middle", 11)}')
 
 
 def inline(document: str, about: str) -> str:

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import Table, insert
+from sqlalchemy import Table, insert, update
 
 from cod import consolefiles
 from cod.client import ApiError, Client, Unreachable
@@ -124,7 +124,9 @@ def furnish(tx: Tx, now: float, seed: int = 1) -> None:
 def populate(tx: Tx, now: float) -> None:
     """Furnish, with volumes; an administrator, an owner, a member and a viewer (of physics) sign in with `PASSWORD`."""
     furnish(tx, now)
-    _World(tx, now, random.Random(1)).kept()
+    world = _World(tx, now, random.Random(1))
+    world.kept()
+    world.planned()
     kept = passwords.hashed(PASSWORD)
     group = groups.by_name(tx, "physics")
     assert group is not None
@@ -196,12 +198,14 @@ class _World:
             waits = state == "pending"
             self._request(number, number, GROUPS[group], "create", size, waits)
 
-    def _request(self, number: int, vcluster: int, priority: int, kind: str, count: int, waits: bool) -> None:
+    def _request(
+        self, number: int, vcluster: int, priority: int, kind: str, count: int, waits: bool, **columns: Any
+    ) -> None:
         reason = "waits for nodes: 4 of type huge are wanted, 1 is free" if waits else ""
         self._put(t.node_requests, [{
             "id": number, "vcluster_id": vcluster, "kind": kind, "state": "pending" if waits else "granted",
             "reason": reason, "priority": priority, "submitted_at": self._now - 20 * 60,
-            "decided_at": None if waits else self._now - 19 * 60}])
+            "decided_at": None if waits else self._now - 19 * 60} | columns])
         self._put(t.request_tuples, [{
             "request_id": number, "position": 0, "count": count, "template_id": 1,
             "attributes": '<requires><memory><mib min="512GiB"/></memory></requires>' if waits else ""}])
@@ -262,6 +266,15 @@ class _World:
         self._put(t.reclaims, [{
             "id": 1, "vcluster_id": 3, "request_id": 10, "type_id": 1, "block_id": 1, "count": 1, "state": "open",
             "deadline": self._now + 600, "created_at": self._now - 60}])
+
+    def planned(self) -> None:
+        """Reservations in advance of two groups, a move, a lease without an end and one that is over."""
+        self._request(11, 1, GROUPS["physics"], "grow", 4, True, starts_at=self._now + 2 * DAY, duration=1.5 * DAY)
+        self._request(12, 3, GROUPS["web"], "grow", 6, True, starts_at=self._now + 9 * HOUR, duration=20 * HOUR)
+        self._request(13, 1, GROUPS["physics"], "move", 2, True, source_id=2, deadline=self._now + 3 * HOUR)
+        for number, columns in ((3, {"expires_at": None}),
+                                (2, {"expires_at": self._now - HOUR, "drain_until": self._now + 5 * HOUR})):
+            self._tx.execute(update(t.vclusters).where(t.vclusters.c.id == number).values(**columns))
 
     def told(self) -> None:
         """Notices, and what the nodes have used."""

@@ -49,6 +49,7 @@ COMMANDS = {
     "notice": ("cod.cli.notice", "notice", "Notices to groups, and their delivery."),
     "energy": ("cod.cli.nodes.energy", "energy", "Energy that nodes used, and energy saved by sleeping nodes."),
     "timeline": ("cod.cli.scheduler.timeline", "timeline", "Nodes held over time, by vcluster, group, type or state."),
+    "calendar": ("cod.cli.scheduler.calendar", "calendar", "Nodes held until when, and nodes that come."),
     "conflict": ("cod.cli.nodes.conflict", "conflict", "Conflicts of addresses and of machines' identities."),
     "events": ("cod.cli.events", "events", "Follow events, live."),
     "simulate": ("cod.cli.server.simulate", "simulate", "Simulate a site's demand under a policy, on a virtual clock."),

@@ -21,7 +21,7 @@ TAGS = {
     "shares": "Groups' shares, guarantees and limits",
     "vcms": "Virtual cluster managers", "groups": "Groups: owners of vclusters, images and templates",
     "notices": "Notices to groups and administrators", "energy": "Energy that nodes used",
-    "timeline": "Nodes held over time",
+    "timeline": "Nodes held over time", "calendar": "Nodes held, and coming, in time",
     "volumes": "Volumes on file servers, which vclusters mount", "fileservers": "The site's file servers",
     "pool": "Nodes by state over time", "users": "People", "invitations": "Invitation links",
     "me": "Your own account", "sign-in": "Tokens for name and password", "tokens": "The site's tokens",

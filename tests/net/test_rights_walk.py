@@ -72,6 +72,7 @@ LEAST = {
     "POST /groups/{name}/webhook-secret": OWNER, "GET /groups/{name}/deliveries": VIEWER,
     "POST /groups/{name}/deliveries/{id}/resend": OWNER, "POST /groups/{name}/test-notice": OWNER,
     "GET /notices": ANY, "GET /notices/{id}": VIEWER, "GET /energy": ANY, "GET /timeline": ANY,
+    "GET /calendar": ANY,
     "GET /shares": ANY, "GET /shares/{name}": VIEWER, "PATCH /shares/{name}": ADMIN,
     "GET /pool/history": ANY,
     # people

@@ -28,6 +28,7 @@ EXAMPLES = {  # by pattern: the names in it, and a query if the page shows more 
     "/audit": {},
     "/blocks": {},
     "/blocks/{name}": {"name": "rack1"},
+    "/calendar": {},
     "/captures": {},
     "/energy": {},
     "/groups": {},

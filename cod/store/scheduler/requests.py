@@ -76,6 +76,13 @@ def reserved(tx: Tx) -> bool:
     return tx.scalar(select(r.id).where(r.state == RequestState.PENDING, r.starts_at.is_not(None)).limit(1)) is not None
 
 
+def dated(tx: Tx) -> list[Request]:
+    """Return pending requests whose nodes change hands at a known time: reservations in advance, and moves."""
+    r = t.node_requests.c
+    query = select(*_COLUMNS).where(r.state == RequestState.PENDING, r.starts_at.is_not(None) | r.deadline.is_not(None))
+    return _with_tuples(tx, list(tx.execute(query.order_by(r.id))))
+
+
 class Pending(NamedTuple):
     """A pending request as the manager's pass wants it. There may be ten thousand, so equal tuples are one object."""
 

@@ -184,3 +184,12 @@ def kept(tx: Tx, group_id: int, now: float) -> int:
 def held(tx: Tx, vcluster_id: int) -> int:
     """Return how many nodes it holds."""
     return tx.scalar(select(func.count()).where(t.nodes.c.vcluster_id == vcluster_id)) or 0
+
+
+def held_by_type(tx: Tx) -> list[tuple[int, str | None, int, float | None]]:
+    """Return nodes that vclusters hold: (vcluster's id, type's name, nodes, first assigned at)."""
+    n = t.nodes.c
+    query = (select(n.vcluster_id, t.node_types.c.name, func.count(), func.min(n.assigned_at))
+             .select_from(t.nodes).outerjoin(t.node_types, n.type_id == t.node_types.c.id)
+             .where(n.vcluster_id.is_not(None)).group_by(n.vcluster_id, t.node_types.c.name))
+    return [(row[0], row[1], row[2], row[3]) for row in tx.execute(query)]

@@ -26,6 +26,7 @@ OWNERS = (
     Entry("/volumes", "Volumes", "volume"),
     Entry("/groups", "Groups", "group"),
     Entry("/shares", "Shares", "policy"),
+    Entry("/calendar", "Calendar", "calendar"),
     Entry("/timeline", "Timeline", "timeline"),
     Entry("/notices", "Notices", "notice"),
 )

@@ -72,6 +72,7 @@ from cod.web.portal.page import Action, Page, SessionAction
 from cod.web.portal.pages import (
     account,
     audit,
+    calendar,
     groups,
     hardware,
     images,
@@ -95,7 +96,7 @@ from cod.web.portal.pages.jobs import burnins, captures
 # Where a path fits two patterns, the first one counts: /vclusters/new comes before /vclusters/{name}.
 _MODULES: tuple[ModuleType, ...] = (
     overview, wizard, vclusters, requests, images, captures, templates, volumes, groups, shares, notices, nodes,
-    hardware, timeline, reserve, policy, people, audit, account, signing, burnins)
+    hardware, timeline, calendar, reserve, policy, people, audit, account, signing, burnins)
 
 PAGES: tuple[Page, ...] = tuple(page for module in _MODULES for page in module.PAGES)
 ACTIONS: tuple[Action | SessionAction, ...] = tuple(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from cod.web.resources import (
     account,
+    calendar,
     energy,
     groups,
     hardware,
@@ -38,5 +39,5 @@ ROUTES: tuple[Route, ...] = (
     *nodes.NODES, *captures.CAPTURES, *hardware.TYPES, *hardware.BLOCKS, *switches.SWITCHES, *software.IMAGES,
     *uploads.UPLOADS, *software.TEMPLATES, *vclusters.VCLUSTERS, *names.NAMES, *vclusters.REQUESTS, *plan.PLAN,
     *reclaims.RECLAIMS, *vcms.VCMS, *volumes.VOLUMES, *groups.GROUPS, *shares.SHARES, *notices.NOTICES, *energy.ENERGY,
-    *usage.USAGE, *people.USERS, *people.MEMBERS, *invitations.INVITATIONS, *account.ME, *account.DOORS,
-    *account.SITE, *server.SERVER, *burnins.BURNINS)
+    *usage.USAGE, *calendar.CALENDAR, *people.USERS, *people.MEMBERS, *invitations.INVITATIONS, *account.ME,
+    *account.DOORS, *account.SITE, *server.SERVER, *burnins.BURNINS)

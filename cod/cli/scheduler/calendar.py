@@ -1,0 +1,48 @@
+"""`cod calendar`: vclusters that hold nodes, until when, and nodes that change hands at a known time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from cod.cli.show import SPAN, as_json, client, shown, table, when
+
+KINDS = {"held": "held", "draining": "draining", "reserved": "reserved", "moving": "arriving by a move",
+         "leaving": "leaving"}
+
+
+@click.command()
+@click.option("--ahead", type=SPAN, default="7d", show_default=True, help="Length of the calendar from now on.")
+@as_json
+@click.pass_context
+def calendar(ctx: click.Context, ahead: float, as_json: bool) -> None:
+    """Show the vclusters that hold nodes, until when, and the nodes that come: reservations in advance and moves.
+
+    Vclusters of groups that you may not see have no names.
+
+    \b
+    Example:
+      cod calendar --ahead 30d
+    """
+    now = time.time()
+    shown(ctx, client(ctx).get("/calendar", **{"from": now, "to": now + ahead}), bars, as_json)
+
+
+def bars(found: Mapping[str, Any]) -> Any:
+    """Return a line for each bar."""
+    lines: list[tuple[str, ...]] = [
+        (row["group"] or "(another)", row["vcluster"] or "(another group's)",
+         KINDS[bar["kind"]] + (", preemptible" if row["preemptible"] else ""),
+         str(bar["nodes"]),
+         ", ".join(f"{name or 'no type'}={count}" for name, count in row["types"].items())
+         if bar["kind"] in ("held", "draining") else "",
+         "" if bar["kind"] == "leaving" else when(bar["start"]),
+         "open" if bar["end"] is None else when(bar["end"]),
+         "" if bar["request"] is None else str(bar["request"]))
+        for row in found["rows"] for bar in row["bars"]]
+    if found["omitted"]:
+        lines.append((f"and {found['omitted']} more", *[""] * 7))
+    return table(("GROUP", "VCLUSTER", "WHAT", "NODES", "TYPES", "FROM", "UNTIL", "REQUEST"), lines)
