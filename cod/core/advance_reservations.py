@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from cod import notice_texts
@@ -11,8 +11,9 @@ from cod.core import notices, snapshot, vcm_outbox
 from cod.model import Group, Policy, Refused, Request, RequestTuple, Site, Vcluster
 from cod.policy.hardware.quantity import span
 from cod.policy.nodes import energy_accounting
-from cod.policy.reservations import admission
+from cod.policy.reservations import admission, forecast
 from cod.policy.scheduler import leases, reasons, whatif
+from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.snapshot import PendingRequest
 from cod.states import RequestState
 from cod.store import watermarks
@@ -21,8 +22,6 @@ from cod.store.images import templates
 from cod.store.nodes import energy, nodes
 from cod.store.people import groups as group_rows
 from cod.store.scheduler import requests, vclusters
-
-MARK = "reservations"
 
 
 def check(
@@ -48,7 +47,7 @@ def check(
     leases.check(duration, "duration")
     owner = group_rows.get(tx, vcluster.group_id)
     _check_lease(vcluster, owner, starts_at, duration, site.policy)
-    watermarks.one_at_a_time(tx, MARK, now)
+    watermarks.version(tx, watermarks.RESERVED, lock=True)
     seen = snapshot.look(tx, site, now)
     wish = PendingRequest(
         admission.LAST, vcluster.id, owner.priority, now, owner.id,
@@ -64,6 +63,7 @@ def check(
     known = whatif.masked(replace(seen.site, templates={**seen.site.templates, **documents}), hidden)
     if why := admission.refusal(known, wish, site.policy, now):
         raise Refused("conflict", why, "starts_at")
+    watermarks.raise_version(tx, watermarks.RESERVED)
 
 
 def _check_lease(vcluster: Vcluster, owner: Group, starts_at: float, duration: float, policy: Policy) -> None:
@@ -82,7 +82,7 @@ def bounded(tx: Tx, vcluster: Vcluster, until: float, *, clip: bool, site: Site,
     `until`, unless `clip`."""
     if not requests.reserved(tx):
         return until
-    watermarks.one_at_a_time(tx, MARK, now)
+    watermarks.version(tx, watermarks.RESERVED, lock=True)
     seen = snapshot.look(tx, site, now)
     others = {one.id for one in seen.scene.live if one.group_id != vcluster.group_id}
     end, why = admission.bound(whatif.masked(seen.site, others), vcluster.id, until, site.policy, now)
@@ -90,7 +90,36 @@ def bounded(tx: Tx, vcluster: Vcluster, until: float, *, clip: bool, site: Site,
         left = (f"the lease can last until {admission.at(end)}" if end > (vcluster.expires_at or now) else
                 "the lease cannot be extended")
         raise Refused("conflict", f"{left}: {why}", "lease")
+    begins = (one.starts_at or now for one in forecast.reserved(seen.site))
+    if any((vcluster.expires_at or now) < start <= end + forecast.margin(site.policy) for start in begins):
+        watermarks.raise_version(tx, watermarks.RESERVED)
     return end
+
+
+def failing(tx: Tx, site: Site, now: float) -> Set[int]:
+    """Return the ids of accepted reservations that find no place as things are. Until the transaction ends nobody
+    reserves, and no request is granted."""
+    if not requests.reserved(tx):
+        return frozenset()
+    watermarks.version(tx, watermarks.RESERVED, lock=True)
+    seen = snapshot.look(tx, site, now).site
+    return forecast.Forecast(seen, Feasibility(seen), site.policy, now).failed
+
+
+def check_kept(tx: Tx, before: Set[int], group_id: int, site: Site, now: float) -> None:
+    """Raise `Refused` where a move of nodes, made in this transaction, leaves a reservation without a place that had
+    one: `before` is what was `failing`. `group_id`: whose names the sentence may have."""
+    lost = failing(tx, site, now) - before
+    for request in (requests.get(tx, one) for one in sorted(lost)):
+        vcluster = vclusters.get(tx, request.vcluster_id) if request is not None else None
+        if request is None or vcluster is None:
+            continue
+        whom = f"vcluster {vcluster.name}" if vcluster.group_id == group_id else whatif.OTHERS
+        raise Refused("conflict", f"{reasons.nodes(sum(one.count for one in request.tuples))} are reserved for {whom} "
+                      f"(request {request.id}) from {admission.at(request.starts_at or now)} on, and would not be "
+                      "there: move fewer nodes, or nodes of another type", "nodes")
+    if requests.reserved(tx):
+        watermarks.raise_version(tx, watermarks.RESERVED)
 
 
 def begin(tx: Tx, vcluster: Vcluster, request: Request, policy: Policy, now: float) -> None:

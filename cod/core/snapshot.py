@@ -83,6 +83,7 @@ def _snapshot(read: PassRows, many: bool, rules: Policy) -> Snapshot:
         wishes=wishes,
         templates=read.templates,
         deserted=read.deserted,
+        version=read.version,
         warned={one.id: one.warned for one in read.live if one.warned is not None},
         entitlements=entitlements.of(read.groups.values(), rules, sum(read.site.values()), read.type_limits, read.used),
     )

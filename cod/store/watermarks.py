@@ -1,6 +1,6 @@
 """How far work that goes on in time has come: a mark each, which one server moves at a time.
 
-A mark is a time, or the id of a history's row (see `store.notices.webhook_feed`).
+A mark is a time, the id of a history's row (see `store.notices.webhook_feed`), or a number of changes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from sqlalchemy import delete, insert, select, update
 from cod.store import tables as t
 from cod.store.engine import Tx
 
-ENERGY, POOL = "energy", "pool"
+ENERGY, POOL, RESERVED = "energy", "pool", "reservations"
+"""RESERVED counts changes of what reservations in advance leave to others: a grant planned before one is stale."""
 
 _m = t.marks.c
 
@@ -38,6 +39,23 @@ def move(tx: Tx, name: str, before: float | None, to: float) -> bool:
 def forget(tx: Tx, name: str) -> None:
     """Forget the mark."""
     tx.execute(delete(t.marks).where(_m.name == name))
+
+
+def version(tx: Tx, name: str, *, lock: bool = False) -> float:
+    """Return how often the mark was raised. With `lock` no other transaction that locks it goes on until this one ends.
+
+    IntegrityError when another server locks it for the first time at the same moment.
+    """
+    query = select(_m.at).where(_m.name == name)
+    found = tx.scalar(query.with_for_update() if lock else query)
+    if found is None and lock:
+        tx.execute(insert(t.marks).values(name=name, at=0.0))
+    return float(found or 0.0)
+
+
+def raise_version(tx: Tx, name: str) -> None:
+    """Count one more change of what the mark stands for; it is locked already."""
+    tx.execute(update(t.marks).where(_m.name == name).values(at=_m.at + 1.0))
 
 
 def one_at_a_time(tx: Tx, name: str, now: float) -> None:

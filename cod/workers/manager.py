@@ -25,7 +25,7 @@ PERIOD = 1.0  # seconds between looks
 PATIENCE = 10.0  # seconds after which a pass is run though nothing seems to have changed
 CALM = 60.0  # seconds without a jump of the wall clock after which it is believed that a lease has run out
 JUMP = 5.0  # seconds
-ENDS: dict[str, tuple[()]] = {"warnings": (), "drains": (), "expired": (), "overdue": ()}  # nothing of a plan ends
+ENDS: dict[str, Any] = {"warnings": (), "drains": (), "expired": (), "overdue": ()}  # nothing of a plan ends
 ASIDE = 30.0  # seconds for which a request is left out of plans whose grant was refused, or failed
 CLAIM = 15.0  # seconds that the claim outlives its owner's last sign; renewed at half of it
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from cod.flows.scheduler import apply_plan, moves, plan
 from cod.flows.scheduler import requests as flows
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import AskedTuple, EnergyUse, Refused, RequestView, Site
@@ -14,8 +15,8 @@ from cod.states import RequestState
 from cod.store.nodes import energy
 from cod.store.notices import notices
 from cod.store.people import groups
-from cod.store.scheduler import requests, vclusters
-from tests.store.manager_world import arrive, furnish, in_tx, members, run_pass
+from cod.store.scheduler import reclaims, requests, vclusters
+from tests.store.manager_world import arrive, furnish, in_tx, members, planned, run_pass
 
 DAY = 86400.0
 
@@ -135,6 +136,51 @@ def test_two_that_do_not_fit_are_refused_and_withdrawing_makes_room(engine: Engi
     assert "vcluster web" not in hidden.value.sentence
     in_tx(engine, flows.withdraw, request_id=first.request.id, reason="test", now=30.0)
     reserve(engine, running, 2, DAY + 60, DAY, now=40.0)
+
+
+def acts(engine: Engine, site: Site, now: float) -> tuple[Any, list[Any]]:
+    """Return the manager's claim and the grants of a pass that has planned and not acted yet."""
+    claim = in_tx(engine, plan.hold, "a", now, 1000.0)
+    return claim, [act for act in in_tx(engine, planned, site, now) if act.name.startswith("grant")]
+
+
+def test_a_grant_planned_before_a_reservation_is_not_carried_out(engine: Engine, running: Site) -> None:
+    asked = in_tx(engine, flows.submit, vcluster="web", wanted=[AskedTuple(3)], site=running, now=5.0).value
+    claim, [grant] = acts(engine, running, 5.0)
+    reserve(engine, running, 4, DAY, DAY)
+    with pytest.raises(apply_plan.Stale, match="reservations in advance"):
+        in_tx(engine, grant.flow, claim=claim, now=12.0)
+    assert acts(engine, running, 12.0)[1] == []
+    assert state(engine, asked.request.id)[0] == "pending"
+
+
+def test_a_grant_planned_before_a_long_extension_is_not_carried_out(engine: Engine, running: Site) -> None:
+    """Either of the two would be served: the extension of vcluster other, or the request of web."""
+    reserve(engine, running, 4, DAY + 7200, DAY)
+    in_tx(engine, flows.submit, vcluster="web", wanted=[AskedTuple(1)], site=running, now=12.0)
+    claim, [grant] = acts(engine, running, 13.0)
+    in_tx(engine, owner_flows.extend, name="other", lease=2 * DAY, site=running, now=14.0)
+    with pytest.raises(apply_plan.Stale, match="reservations in advance"):
+        in_tx(engine, grant.flow, claim=claim, now=15.0)
+
+
+def test_a_move_that_makes_a_reservation_late_is_refused(engine: Engine, running: Site) -> None:
+    """Vcluster long keeps its nodes beyond the start of the reservation, vcluster other gives them back before."""
+    for name, size, lease in (("third", 3, DAY), ("long", 1, 9 * DAY)):
+        in_tx(engine, owner_flows.create, name=name, size=size, template="debian", group="site", site=running, now=3.0,
+              lease=lease)
+    in_tx(engine, run_pass, running, 3.0)
+    in_tx(engine, arrive, 4.0)
+    made = reserve(engine, running, 3, DAY + 7200, DAY)
+    move: dict[str, Any] = {"source": "third", "target": "long", "within": 60.0, "site": running, "now": 20.0,
+                            "actor": "user:ann"}
+    with pytest.raises(Refused) as refused:
+        in_tx(engine, moves.start, count=2, **move)
+    assert refused.value.sentence == (
+        f"3 nodes are reserved for vcluster web (request {made.request.id}) from 1970-01-02 02:00 UTC on, and would "
+        "not be there: move fewer nodes, or nodes of another type")
+    assert in_tx(engine, reclaims.open_) == []
+    in_tx(engine, moves.start, count=1, **move)
 
 
 def test_a_lease_is_extended_up_to_a_reservation(engine: Engine, running: Site) -> None:

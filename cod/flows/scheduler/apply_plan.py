@@ -31,7 +31,7 @@ from cod.policy.scheduler.snapshot import (
     Share,
 )
 from cod.states import NodeEvent, NodeState, ReclaimState, RequestState, Step, VclusterState
-from cod.store import claims
+from cod.store import claims, watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import holding, nodes
 from cod.store.scheduler import node_counts, reclaims, requests, vclusters
@@ -65,7 +65,8 @@ def acts(plan: Plan, site: Site) -> list[Act]:
         *(Act(f"drain vcluster {one}", partial(drain, vcluster_id=one, site=site)) for one in plan.drains),
         *(Act(f"expire vcluster {one}", partial(expire, vcluster_id=one, site=site)) for one in plan.expired),
         *(Act(f"end vcluster {one}", partial(end, vcluster_id=one)) for one in plan.deserted),
-        *(Act(f"grant request {one.request_id}", partial(grant, granted=one, site=site), one.request_id)
+        *(Act(f"grant request {one.request_id}", partial(grant, granted=one, version=plan.version, site=site),
+              one.request_id)
           for one in plan.grants),
         *(Act(f"ease reclaim {one.reclaim_id}", partial(ease, eased=one)) for one in plan.reductions),
         *(Act(f"seize by reclaim {one}", partial(seize, reclaim_id=one, site=site)) for one in plan.overdue),
@@ -81,8 +82,9 @@ def acts(plan: Plan, site: Site) -> list[Act]:
 # ---------------------------------------------------------------- giving nodes
 
 
-def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Result[int]:
-    """Give the request its nodes: all of them, or `Stale` is raised and none. A move gets those that have come."""
+def grant(tx: Tx, *, granted: Grant, version: float, claim: Claim, site: Site, now: float) -> Result[int]:
+    """Give the request its nodes: all of them, or `Stale` is raised and none. A move gets those that have come.
+    `version`: of the reservations in advance that the grant was planned beside."""
     claims.confirm(tx, claim, now)
     request = requests.get(tx, granted.request_id, lock=True)
     if request is None or request.state != RequestState.PENDING:
@@ -91,6 +93,8 @@ def grant(tx: Tx, *, granted: Grant, claim: Claim, site: Site, now: float) -> Re
     alive = vcluster is not None and vcluster.state in (VclusterState.PENDING, VclusterState.ACTIVE)
     if vcluster is None or not alive or vcluster.drain_until is not None:
         raise nodes.Changed(f"vcluster {request.vcluster_id} gets no nodes any more")
+    if watermarks.version(tx, watermarks.RESERVED, lock=True) != version:
+        raise nodes.Changed("what reservations in advance leave to others has changed")
     seats = _seats(tx, granted.shares, site)
     if request.source_id is None:
         core_requests.decide(tx, request.id, RequestState.GRANTED, "", now)

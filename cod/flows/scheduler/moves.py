@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from cod import notice_texts
-from cod.core import address_blocks, entitlements, notices, vcm_outbox
+from cod.core import address_blocks, advance_reservations, entitlements, notices, vcm_outbox
 from cod.core import preemption as core_preemption
 from cod.model import Effect, Node, NodeType, Refused, RequestTuple, RequestView, Result, Site, Vcluster
 from cod.policy.hardware.quantity import span
@@ -47,6 +47,7 @@ def start(
             raise Refused("conflict", f"that key was used before, for vcluster {view.vcluster}", "key")
         return Result(view)
     loser, taker = _both(tx, source, target)
+    late = advance_reservations.failing(tx, site, now)
     deadline = core_preemption.deadline(tx, loser, site.policy, now) if within is None else now + within
     _check_lease(taker, deadline, now)
     _check_count(tx, loser, count)
@@ -71,6 +72,7 @@ def start(
                 subnet=kind.subnet, attributes=taker.attributes, nodes=leaving, deadline=deadline, now=now)
             vcm_outbox.reclaimed(tx, made, f"{actor} moves nodes to {f'vcluster {named}' if named else OTHERS}",
                                  candidates, now)
+    advance_reservations.check_kept(tx, late, taker.group_id, site, now)
     notices.tell(tx, loser, notice_texts.move(loser, [node.name for node in chosen], named, actor, deadline), now)
     return Result(views.requests(tx, request.id, seen)[0], (Effect("wake", "manager"),))
 

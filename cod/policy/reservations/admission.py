@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from cod.model import Policy
 from cod.policy.nodes import energy_accounting
-from cod.policy.reservations.forecast import Forecast, Placed, reserved
+from cod.policy.reservations.forecast import Forecast, Placed, margin, reserved
 from cod.policy.reservations.supply import back_at
 from cod.policy.scheduler import reasons
 from cod.policy.scheduler.feasibility import Feasibility
@@ -135,8 +135,7 @@ def bound(snapshot: Snapshot, vcluster_id: int, until: float, policy: Policy, no
     if not failing:
         return until, ""
     first = min((wish for wish in wishes if wish.id in failing), key=lambda wish: (wish.starts_at, wish.id))
-    margin = policy.drain_grace + policy.turnaround
-    ends = sorted({(wish.starts_at or now) - margin for wish in wishes}, reverse=True)
+    ends = sorted({(wish.starts_at or now) - margin(policy) for wish in wishes}, reverse=True)
     current = holder.expires_at or now
     longest = next((end for end in ends if current < end < until and not lost(end)), current)
     return longest, (f"{reasons.nodes(size(first))} are reserved for {_name(snapshot, first)} (request {first.id}) "

@@ -60,6 +60,11 @@ def lead(policy: Policy) -> float:
     return longest_grace(policy) + policy.turnaround
 
 
+def margin(policy: Policy) -> float:
+    """Return the seconds from the end of a lease until its nodes can be granted again."""
+    return policy.drain_grace + policy.turnaround
+
+
 def reserved(snapshot: Snapshot) -> list[PendingRequest]:
     """Return the requests that begin at a time to come, in the order in which they were submitted."""
     return sorted((wish for wish in snapshot.wishes if wish.starts_at is not None), key=lambda wish: wish.id)
@@ -146,7 +151,7 @@ class Forecast:
         ends = max(wish.starts_at or 0.0, self._now) + wish.lease
         if holder is not None and holder.expires_at is not None:
             ends = max(ends, holder.expires_at)
-        return ends + self._policy.drain_grace + self._policy.turnaround
+        return ends + margin(self._policy)
 
     def _placed(self, wish: PendingRequest) -> Placed:
         start, end = max(wish.starts_at or 0.0, self._now), self._ends[wish.id]

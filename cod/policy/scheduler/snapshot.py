@@ -233,6 +233,7 @@ class Snapshot:
     deserted   releasing vclusters whose last node is back
     warned     active vclusters' last lease warning: vcluster id -> seconds before its end
     entitlements  of groups, by id; those that are not in it may have anything and are sure of nothing
+    version    of the reservations in advance: how often what they leave to others has changed
     """
 
     types: Mapping[int, NodeType]
@@ -247,6 +248,7 @@ class Snapshot:
     deserted: Sequence[int] = ()
     warned: Mapping[int, float] = field(default_factory=dict)
     entitlements: Mapping[int, Entitlement] = field(default_factory=dict)
+    version: float = 0.0
 
 
 # ---------------------------------------------------------------- what to do
@@ -364,6 +366,7 @@ class Plan:
     expired   draining vclusters whose grace is over: their nodes are seized
     deserted  vclusters that can end
     overdue   reclaims whose deadline has passed: what is open in them is seized
+    version   of the reservations in advance that the grants were planned beside
     """
 
     warnings: tuple[tuple[int, float], ...] = ()
@@ -377,6 +380,7 @@ class Plan:
     refusals: tuple[Refusal, ...] = ()
     power_changes: tuple[PowerChange, ...] = ()
     holds: tuple[Hold, ...] = ()
+    version: float = 0.0
 
     def __bool__(self) -> bool:
-        return any(getattr(self, name) for name in self.__slots__ if name != "holds")
+        return any(getattr(self, name) for name in self.__slots__ if name not in ("holds", "version"))

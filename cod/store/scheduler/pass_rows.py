@@ -13,6 +13,7 @@ from sqlalchemy import Select, func, select
 from cod.model import Group, NodeType, Reclaim
 from cod.states import ReclaimState, RequestState, VclusterState
 from cod.store import tables as t
+from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import energy, types
@@ -44,6 +45,7 @@ class PassRows(NamedTuple):
     coming      see `node_counts.coming`; `site`: nodes of each type; `pending`: of vclusters that have not ended
     templates   documents by id, of those that pending requests name
     deserted    ids of vclusters that can end
+    version     of the reservations in advance (`watermarks.RESERVED`)
     """
 
     types: list[NodeType]
@@ -59,6 +61,7 @@ class PassRows(NamedTuple):
     reclaims: list[Reclaim]
     templates: dict[int, str]
     deserted: list[int]
+    version: float
     digests: Digests
 
 
@@ -68,6 +71,7 @@ def read(
 ) -> PassRows:
     """Return what is there now. `by`, `many`, `idle_since`, `ports`: see `node_counts`; `month`: its first day;
     `before`: an earlier scene: what is known to be the same is not read again, nor are requests' tuples."""
+    version = watermarks.version(tx, watermarks.RESERVED)  # first: what is read later is as new, or newer
     kept = node_counts.kept(tx, idle_since, ports)
     digests = _digests(tx, kept, many, by, now, before, ports)
     live, pending, named = _requests(tx, digests, before)
@@ -88,6 +92,7 @@ def read(
         reclaims=reclaims.open_(tx),
         templates=templates.for_matching(tx, named),
         deserted=[vcluster.id for vcluster in vclusters.deserted(tx)],
+        version=version,
         digests=digests,
     )
 
