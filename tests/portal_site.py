@@ -269,9 +269,12 @@ class _World:
 
     def planned(self) -> None:
         """Reservations in advance of two groups, a move, a lease without an end and one that is over."""
-        self._request(11, 1, GROUPS["physics"], "grow", 4, True, starts_at=self._now + 2 * DAY, duration=1.5 * DAY)
-        self._request(12, 3, GROUPS["web"], "grow", 6, True, starts_at=self._now + 9 * HOUR, duration=20 * HOUR)
-        self._request(13, 1, GROUPS["physics"], "move", 2, True, source_id=2, deadline=self._now + 3 * HOUR)
+        self._request(11, 1, GROUPS["physics"], "grow", 4, True, reason="", starts_at=self._now + 2 * DAY,
+                      duration=1.5 * DAY)
+        self._request(12, 3, GROUPS["web"], "grow", 6, True, reason="", starts_at=self._now + 9 * HOUR,
+                      duration=20 * HOUR)
+        self._request(13, 1, GROUPS["physics"], "move", 2, True, reason="", source_id=2,
+                      deadline=self._now + 3 * HOUR)
         for number, columns in ((3, {"expires_at": None}),
                                 (2, {"expires_at": self._now - HOUR, "drain_until": self._now + 5 * HOUR})):
             self._tx.execute(update(t.vclusters).where(t.vclusters.c.id == number).values(**columns))

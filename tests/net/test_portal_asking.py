@@ -9,6 +9,7 @@ from sqlalchemy import update
 from cod.core import requests as core_requests
 from cod.store import tables as t
 from cod.store.scheduler import requests
+from cod.web.portal.formatting import typed
 from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import asked, browse, engine, furnished_sqlite, there, vcluster
 from tests.net.portalclient import Shown, signed_in
@@ -83,6 +84,24 @@ def test_more_nodes_of_two_kinds(there: Served) -> None:
     first, second = asked(there, "batch")[0].tuples
     assert (first.count, "131072 MiB" in first.attributes, second.count, second.attributes) == (1, True, 2, "")
     assert second.template_id == 1
+
+
+def test_nodes_are_reserved_in_advance(there: Served) -> None:
+    page = browse(there).get(ASK)
+    refused = page.send(MORE, tuples__0__count=1, starts_at=typed(NOW + 86400))
+    assert refused.status in (409, 422)
+    assert "has a start and a duration" in refused.words
+    assert ("starts_at", typed(NOW + 86400)) in refused.fields(MORE), "nothing that was typed is lost"
+    odd = browse(there, name="olga").get(ASK).send(MORE, tuples__0__count=1, starts_at="tomorrow", duration="8h")
+    assert "should be a date and a time" in odd.words
+    done = refused.send(MORE, tuples__0__count=1, starts_at=typed(NOW + 86400), duration="8h")
+    assert "The nodes are reserved." in done.words, done.words
+    one = asked(there, "batch")[0]
+    assert (one.starts_at, one.duration) == ((NOW + 86400) // 60 * 60, 8 * 3600.0)
+    assert "1 more reserved from 1970-01-13 13:46:00 UTC for 8 h" in done.words
+    assert "Reserved in advance from 1970-01-13 13:46:00 UTC for 8 h." in browse(there).get(f"/requests/{one.id}").words
+    again = browse(there).get(ASK, request=one.id)
+    assert {("starts_at", typed(NOW + 86400)), ("duration", "8h")} <= set(again.fields(MORE)), "a changed request"
 
 
 def test_a_kind_without_a_number_is_none(there: Served) -> None:

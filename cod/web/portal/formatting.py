@@ -38,6 +38,11 @@ def clock(at: float | None) -> Markup:
         full.strftime("%Y-%m-%dT%H:%M:%SZ"), full.strftime("%Y-%m-%d %H:%M:%S"))
 
 
+def typed(at: float) -> str:
+    """Return a time (UTC) as a field for dates and times has it, where `forms.moment` reads it again."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M")
+
+
 def duration(seconds: float | None) -> str:
     """Return a length of time in its one or two largest units: '2 d 3 h', '12 min', '3 min 5 s'."""
     if seconds is None:

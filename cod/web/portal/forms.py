@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl
@@ -114,6 +115,16 @@ def seconds(text: str) -> float:
     if not parts or not whole or any(unit not in _LENGTHS for _, unit in parts):
         raise ValueError("should be a length of time such as 45min, 12h or 3 days")
     return sum(float(number) * _LENGTHS[unit] for number, unit in parts)
+
+
+def moment(text: str) -> float:
+    """Return seconds since the epoch of a time as browsers send it, '2026-12-01T08:00', in UTC unless it names another
+    zone. Raise ValueError."""
+    try:
+        at = datetime.fromisoformat(text)
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise ValueError("should be a date and a time such as 2026-12-01 08:00") from None
 
 
 _BYTES = {unit.lower(): bytes_ for unit, bytes_ in UNITS.items()}

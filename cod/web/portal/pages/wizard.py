@@ -79,6 +79,8 @@ def _before(tx: Tx, changed: Changed) -> dict[str, str]:
     request = view.request
     found = {"spread": "true" if changed.spread or request.may_spread else "",
              "wait": "true" if request.may_wait else ""}
+    if request.starts_at is not None and request.duration is not None:
+        found |= {"starts_at": formatting.typed(request.starts_at), "duration": formatting.exact(request.duration)}
     for place, one in enumerate(request.tuples[:MOST_KINDS]):
         name, _, _ = view.templates[place].partition("@")
         found |= {f"tuples.{place}.count": str(one.count), f"tuples.{place}.template": name,
@@ -155,7 +157,8 @@ def _asked(fields: Fields) -> dict[str, Any]:
     dropped = tuple(f"tuples.{place}." for place in places if place not in kept)
     rest = {name: texts for name, texts in fields.values.items() if not name.startswith((*dropped, "vcluster"))}
     prefixes = [f"tuples.{place}." for place in kept]
-    made = forms.body_of(RequestSubmit, attributes.without(Fields(rest), prefixes), {})
+    made = forms.body_of(RequestSubmit, attributes.without(Fields(rest), prefixes),
+                         {"starts_at": forms.moment, "duration": forms.seconds})
     for one, prefix in zip(made.get("tuples", []), prefixes, strict=False):
         if isinstance(one, dict):
             one["attributes"] = attributes.document(fields, prefix)
@@ -192,7 +195,7 @@ ACTIONS = (
     Action("/vclusters", api("POST", "/vclusters"), NEW, lambda ask, reply: f"/vclusters/{reply.name}", _came,
            body=_wanted),
     Action("/vclusters/{name}/requests", api("POST", "/vclusters/{name}/requests"), MORE, to("/vclusters/{name}"),
-           lambda ask, reply: "The nodes are requested.", body=_asked),
+           lambda ask, reply: f"The nodes are {'reserved' if reply.starts_at else 'requested'}.", body=_asked),
     Action("/vclusters/check", api("POST", "/match"), NEW, to(NEW), body=_supposed, again="/vclusters",
            edit=_helped("size")),
     Action("/vclusters/{name}/check", api("POST", "/match"), MORE, to(MORE), again="/vclusters/{name}/requests",
