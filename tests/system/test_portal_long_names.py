@@ -33,7 +33,7 @@ def test_long_names_break(tmp_path: Path) -> None:
     portal.found()
     paths = ["/", "/groups", f"/groups/{LONG}", "/vclusters", f"/vclusters/{LONG}", "/requests", "/nodes",
              f"/nodes/{LONG}", "/nodes/node20", "/people", f"/people/{USER}", f"/blocks/{LONG}", "/types",
-             f"/types/{LONG}", "/audit"]
+             f"/types/{LONG}", "/audit", "/calendar"]
     wide = []
     with portal, chromium() as browser:
         lengthen(portal)

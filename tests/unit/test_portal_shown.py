@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cod.flows.scheduler.calendar import Bar
 from cod.web.portal import attributes, formatting, forms
-from cod.web.portal.pages import timeline
+from cod.web.portal.pages import calendar, timeline
 
 
 @pytest.mark.parametrize(("path", "value", "said"), [
@@ -90,3 +91,28 @@ def test_nodes_are_counted_in_peoples_words() -> None:
 
 def test_a_length_of_time_without_loss() -> None:
     assert [formatting.exact(each) for each in (259200.0, 129600.0, 5400.0, 1.5)] == ["3d", "36h", "90min", "1.5s"]
+
+
+@given(st.integers(0, 4_000_000_000 // 60))
+def test_a_time_in_a_field_is_read_again(minutes: int) -> None:
+    assert forms.moment(formatting.typed(60.0 * minutes)) == 60.0 * minutes
+
+
+@pytest.mark.parametrize("text", ["2026-12-01T08:00+01:00", "2026-12-01T07:00Z", "2026-12-01 07:00"])
+def test_a_time_is_in_utc_unless_it_names_a_zone(text: str) -> None:
+    assert forms.moment(text) == 1_796_108_400.0
+
+
+@pytest.mark.parametrize("text", ["tomorrow", "2026-13-01T00:00", "9", "²"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="such as 2026-12-01 08:00"):
+        forms.moment(text)
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.one_of(st.none(), st.floats(0, 50))), max_size=12))
+def test_no_bar_of_the_calendar_hides_another(spans: list[tuple[float, float | None]]) -> None:
+    bars = [Bar("reserved", 1, start, None if length is None else start + length) for start, length in sorted(
+        spans, key=lambda span: span[0])]
+    lanes = calendar._lanes(bars)
+    assert sorted(map(id, bars)) == sorted(id(bar) for lane in lanes for bar in lane)
+    assert all(one.end is not None and one.end <= other.start for lane in lanes for one, other in pairwise(lane))
