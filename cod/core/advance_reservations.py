@@ -40,7 +40,7 @@ def check(
         raise Refused("conflict", "nodes of a preemptible vcluster cannot be reserved in advance: any other request "
                       "may take them", "starts_at")
     if starts_at <= now:
-        raise Refused("invalid", f"the start {admission.at(starts_at)} is over: it is {admission.at(now)}", "starts_at")
+        raise Refused("invalid", f"the start {reasons.at(starts_at)} is over: it is {reasons.at(now)}", "starts_at")
     if not wait:
         raise Refused("invalid", "a reservation in advance waits for its start: leave out that it does not wait",
                       "wait")
@@ -69,12 +69,12 @@ def check(
 def _check_lease(vcluster: Vcluster, owner: Group, starts_at: float, duration: float, policy: Policy) -> None:
     """Raise `Refused` unless the vcluster's lease lasts to the start, and can last to the end."""
     if vcluster.expires_at is not None and vcluster.expires_at <= starts_at:
-        raise Refused("conflict", f"the lease of vcluster {vcluster.name} ends {admission.at(vcluster.expires_at)}, "
+        raise Refused("conflict", f"the lease of vcluster {vcluster.name} ends {reasons.at(vcluster.expires_at)}, "
                       "before the start: extend it first", "starts_at")
     last = leases.latest(vcluster.leased_at or vcluster.created_at, owner, policy)
     if starts_at + duration > max(last, vcluster.expires_at or 0.0):
         raise Refused("invalid", f"a lease of group {owner.name} lasts {span(leases.longest(owner, policy))} at most, "
-                      f"with all extensions: this one ends {admission.at(last)} at the latest", "duration")
+                      f"with all extensions: this one ends {reasons.at(last)} at the latest", "duration")
 
 
 def bounded(tx: Tx, vcluster: Vcluster, until: float, *, clip: bool, site: Site, now: float) -> float:
@@ -87,7 +87,7 @@ def bounded(tx: Tx, vcluster: Vcluster, until: float, *, clip: bool, site: Site,
     others = {one.id for one in seen.scene.live if one.group_id != vcluster.group_id}
     end, why = admission.bound(whatif.masked(seen.site, others), vcluster.id, until, site.policy, now)
     if why and not clip:
-        left = (f"the lease can last until {admission.at(end)}" if end > (vcluster.expires_at or now) else
+        left = (f"the lease can last until {reasons.at(end)}" if end > (vcluster.expires_at or now) else
                 "the lease cannot be extended")
         raise Refused("conflict", f"{left}: {why}", "lease")
     begins = (one.starts_at or now for one in forecast.reserved(seen.site))
@@ -116,7 +116,7 @@ def check_kept(tx: Tx, before: Set[int], group_id: int, site: Site, now: float) 
             continue
         whom = f"vcluster {vcluster.name}" if vcluster.group_id == group_id else whatif.OTHERS
         raise Refused("conflict", f"{reasons.nodes(sum(one.count for one in request.tuples))} are reserved for {whom} "
-                      f"(request {request.id}) from {admission.at(request.starts_at or now)} on, and would not be "
+                      f"(request {request.id}) from {reasons.at(request.starts_at or now)} on, and would not be "
                       "there: move fewer nodes, or nodes of another type", "nodes")
     if requests.reserved(tx):
         watermarks.raise_version(tx, watermarks.RESERVED)

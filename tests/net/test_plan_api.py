@@ -28,7 +28,8 @@ from tests.net.credentials import as_user
 
 pytestmark = pytest.mark.slow
 
-KINDS = ("warn", "drain", "expire", "end", "seize", "grant", "ease", "take", "hold", "reject", "wait", "wake", "sleep")
+KINDS = ("warn", "drain", "expire", "end", "seize", "grant", "ease", "take", "hold", "reserve", "reject", "wait",
+         "wake", "sleep")
 WANTS = "<requires><memory><mib min=\"{}GiB\"/></memory></requires>"
 TYPE = '<node><memory mib="{}" /></node>'
 

@@ -60,6 +60,17 @@ def test_it_begins_at_its_start_and_the_lease_lasts_as_long(engine: Engine, runn
     assert "reservation-late" not in kinds(engine)
 
 
+def test_the_plan_shows_what_is_kept_for_it(engine: Engine, running: Site) -> None:
+    """The first needs three of four free nodes; a lease that ends in time brings enough for the second."""
+    first = reserve(engine, running, 3, DAY / 2, DAY)
+    second = reserve(engine, running, 1, DAY + 7200, DAY)
+    lines = in_tx(engine, plan.preview, site=running, now=20.0)
+    assert [(one.vcluster, one.request_id, one.nodes, one.about) for one in lines if one.kind == "reserve"] == [
+        ("web", first.request.id, 3, "reserved from 1970-01-01 12:00 UTC on; lent to leases that end before")]
+    assert second.request.id in {one.request_id for one in lines if one.kind == "wait"}
+    assert in_tx(engine, planned, running, 20.0)[-1].name == "tell requests why not"
+
+
 def test_a_manager_that_was_down_begins_it_late_and_says_so(engine: Engine, running: Site) -> None:
     made = reserve(engine, running, 4, DAY, DAY)
     in_tx(engine, run_pass, running, DAY + 3600)

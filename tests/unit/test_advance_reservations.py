@@ -275,7 +275,7 @@ def test_an_accepted_reservation_begins_in_time() -> None:
 
 @pytest.mark.slow
 def test_a_planner_that_lends_beyond_the_start_breaks_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecast.Forecast, "layers", lambda self: {})
+    monkeypatch.setattr(forecast.Forecast, "layers", lambda self: ())
     assert any(broken(seed) for seed in range(25))
 
 

@@ -10,7 +10,7 @@ import click
 from cod.cli.show import ago, as_json, client, console, print_json, print_table, table, when
 
 COLORS = {"grant": "green", "take": "yellow", "seize": "yellow", "expire": "yellow", "drain": "yellow", "reject": "red",
-          "wait": "dim", "hold": "dim", "ease": "green", "wake": "cyan", "sleep": "cyan"}
+          "wait": "dim", "hold": "dim", "reserve": "dim", "ease": "green", "wake": "cyan", "sleep": "cyan"}
 
 
 @click.command()

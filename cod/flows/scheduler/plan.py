@@ -96,8 +96,8 @@ def still(seen: Snapshot, site: Site, now: float) -> NoChange:
 class Planned:
     """One thing that the next pass would do, with names in place of ids.
 
-    kind        'warn', 'drain', 'expire', 'end', 'seize', 'grant', 'ease', 'take', 'hold', 'reject', 'wait', 'wake' or
-                'sleep'
+    kind        'warn', 'drain', 'expire', 'end', 'seize', 'grant', 'ease', 'take', 'hold', 'reserve', 'reject',
+                'wait', 'wake' or 'sleep'
     vcluster    whom it concerns: for 'take', 'ease' and 'seize' the one that loses nodes; '' for 'wake' and 'sleep'
     request_id  the request that it is done for; None where there is none
     nodes       how many
@@ -160,6 +160,9 @@ class _Names:
         for hold in (one for one in plan.holds if one.free + one.coming):
             yield self._line("hold", hold.kind, hold.free + hold.coming, self._of[hold.request_id], hold.request_id,
                              next(reasons.held([hold], {hold.request_id: f"request {hold.request_id}"}, self._now)))
+        for part in plan.reserved:
+            yield self._line("reserve", part.kind, part.count, self._of[part.request_id], part.request_id,
+                             f"reserved from {reasons.at(part.start)} on; lent to leases that end before")
         for no in plan.refusals:
             yield Planned("reject" if no.final else "wait", self._of[no.request_id], no.request_id, about=no.sentence)
         for change in plan.power_changes:

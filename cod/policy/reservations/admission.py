@@ -15,17 +15,13 @@ from cod.policy.scheduler import reasons
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.placement import Want
 from cod.policy.scheduler.preemption import size
+from cod.policy.scheduler.reasons import at
 from cod.policy.scheduler.snapshot import PendingRequest, Snapshot
 
 TRIES = 20  # later starts that are looked at
 HOUR = 3600.0
 LAST = 2**62
 """The id of a reservation that is not made yet: it is placed after all others."""
-
-
-def at(time: float) -> str:
-    """Return a time for a sentence, in UTC."""
-    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def refusal(snapshot: Snapshot, wish: PendingRequest, policy: Policy, now: float) -> str:

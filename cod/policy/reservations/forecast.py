@@ -11,7 +11,7 @@ those may use that give them back in time. A reservation holds against requests 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,7 +23,7 @@ from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.limits import Limits
 from cod.policy.scheduler.placement import Found, Want
 from cod.policy.scheduler.preemption import Loan, longest_grace
-from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, Reserved, Snapshot
 
 ROUNDS = 8
 
@@ -118,10 +118,10 @@ class Forecast:
         """Return the ids of reservations that find no place."""
         return {wish.id for wish in _failed(self.placed)}
 
-    def layers(self) -> Mapping[NodeKind, list[tuple[float, int]]]:
-        """Return by kind (start, nodes): so many more of those that are free, or on their way, only those may use that
-        give them back by then."""
-        found: dict[NodeKind, list[tuple[float, int]]] = defaultdict(list)
+    def layers(self) -> tuple[Reserved, ...]:
+        """Return, by kind and start, how many more of those that are free, or on their way, only leases may use that
+        end by then."""
+        found = []
         rest = [one for one in self.placed if one.ready is None]
         starts = sorted({one.start for one in rest})
         for kind in sorted({kind for one in rest for kind in one.place}):
@@ -129,9 +129,10 @@ class Forecast:
             for start in starts:
                 need = self._booked(kind, start) - self._supply.later(kind, start) - self._own_back(kind, start)
                 if (more := min(need, self._supply.base[kind]) - level) > 0:
-                    found[kind].append((start, more))
+                    first = next(one for one in rest if one.start == start)
+                    found.append(Reserved(first.wish.id, kind, more, start))
                     level += more
-        return found
+        return tuple(found)
 
     def counted_on(self) -> list[Loan]:
         """Return what vclusters hold and reservations count on: nobody else may take it."""

@@ -71,6 +71,7 @@ from cod.policy.scheduler.snapshot import (
     Preempt,
     PreemptLess,
     Refusal,
+    Reserved,
     Share,
     Snapshot,
 )
@@ -115,12 +116,13 @@ class _Choice:
         for reclaim in snapshot.reclaims:
             self._reclaims[reclaim.request_id].append(reclaim)
         self._kept: Counter[FreeNodes] = Counter()
+        self._reserved: tuple[Reserved, ...] = ()
         self._preemptible = any(one.preemptible for one in snapshot.holders.values())
 
     def decision(self) -> Decision:
         """Return what has been decided, in the order of the requests."""
         return Decision(tuple(self._grants), tuple(self._takes), tuple(self._noes), tuple(self._eases),
-                        dict(self._kept), self._holdback.holds())
+                        dict(self._kept), self._holdback.holds(), self._reserved)
 
     def move(self, wish: PendingRequest) -> None:
         """Grant what is free of the nodes that are reserved for a move, or say what it waits for. One that nothing is
@@ -165,12 +167,12 @@ class _Choice:
         for one in seen.placed:
             if one.ready is None:
                 self._limits.book(one.wish.group_id, one.start, one.end - self._policy.turnaround, one.place)
-        for kind, layers in seen.layers().items():
-            self._stock.book(kind, [(start - self._policy.turnaround, count) for start, count in layers])
+        self._reserved = seen.layers()
+        for part in self._reserved:
+            self._stock.book(part.kind, part.start - self._policy.turnaround, part.count)
         for holder, kind, count in seen.counted_on():
-            part = min(count, self._lenders.able(kind, holder))
-            if part > 0:
-                self._lenders.lose([Loan(holder, kind, part)])
+            if (able := min(count, self._lenders.able(kind, holder))) > 0:
+                self._lenders.lose([Loan(holder, kind, able)])
 
     def decide(self, peers: Sequence[PendingRequest]) -> None:
         """Grant wishes of one priority and age, or say why not.

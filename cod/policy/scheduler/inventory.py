@@ -8,7 +8,7 @@ back for it. What is reserved for a request nobody else gets.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -180,14 +180,13 @@ class Inventory:
                 self.free[each] += part
                 self.soon[each] += part
 
-    def book(self, kind: NodeKind, layers: Sequence[tuple[float, int]]) -> None:
-        """Hold nodes back for reservations, (until, nodes) for each start: free ones before those on their way, which
+    def book(self, kind: NodeKind, until: float, count: int) -> None:
+        """Hold nodes back for a reservation, after those that begin earlier: free ones before those on their way, which
         may come too late."""
-        for until, count in layers:
-            free = min(count, self.free[kind])
-            self._use(kind, free, free)
-            self._wait(kind, count - free, waking_only=False)
-            self.booked.setdefault(kind, []).append(Held(free, until))
+        free = min(count, self.free[kind])
+        self._use(kind, free, free)
+        self._wait(kind, count - free, waking_only=False)
+        self.booked.setdefault(kind, []).append(Held(free, until))
 
     def _all_held(self, kind: NodeKind) -> list[Held]:
         return [*([self.held[kind]] if kind in self.held else []), *self.booked.get(kind, ())]

@@ -39,5 +39,6 @@ def plan(snapshot: Snapshot, policy: Policy, energy: Energy, now: float) -> Plan
         refusals=tuple(no for no in decision.refusals if no.final or no.sentence != told[no.request_id]),
         power_changes=power_changes(snapshot, decision.kept, energy, granted),
         holds=decision.holds,
+        reserved=decision.reserved,
         version=snapshot.version,
     )

@@ -28,6 +28,11 @@ def nodes(count: int) -> str:
     return f"{count} node{'' if count == 1 else 's'}"
 
 
+def at(time: float) -> str:
+    """Return a time for a sentence, in UTC."""
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M} UTC"
+
+
 def in_(time: float, now: float) -> str:
     """'now', 'in 50 s', 'in 5 min', 'in 3.5 h' or 'in 2 days'."""
     return f"in {span(time - now)}" if time > now else "now"
@@ -58,7 +63,7 @@ def reserved(wish: PendingRequest, now: float) -> Refusal:
     start = wish.starts_at or now
     if start + PUNCTUAL <= now:
         return Refusal(wish.id, "late", "begins late: too few of its nodes are free yet; it goes before all others")
-    return Refusal(wish.id, "reserved", f"is reserved from {datetime.fromtimestamp(start, UTC):%Y-%m-%d %H:%M} UTC on")
+    return Refusal(wish.id, "reserved", f"is reserved from {at(start)} on")
 
 
 def run_out(wish: PendingRequest) -> Refusal:

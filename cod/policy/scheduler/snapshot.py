@@ -330,12 +330,24 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class Reserved:
+    """Nodes of a kind, free or on their way, that a reservation in advance needs at its start: leases may use them that
+    end, with grace and erasing, by then."""
+
+    request_id: int
+    kind: NodeKind
+    count: int
+    start: float
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What becomes of the pending requests: each is in `grants` or in `refusals`.
 
     eases  of reclaims whose requests wait on: what ended requests had taken for them ends with them
     kept  how many free nodes of each lot requests that wait keep for themselves: nobody behind them gets those
     holds  what is held back for those that have waited long
+    reserved  what reservations in advance need of what is free, or on its way
     """
 
     grants: tuple[Grant, ...] = ()
@@ -344,6 +356,7 @@ class Decision:
     reductions: tuple[PreemptLess, ...] = ()
     kept: Mapping[FreeNodes, int] = field(default_factory=dict)
     holds: tuple[Hold, ...] = ()
+    reserved: tuple[Reserved, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +372,7 @@ class PowerChange:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What to do, in the order in which it is done. Waits are listed only when their reason has changed; a plan that
-    only holds nodes back is nothing to do.
+    only holds nodes back, or reserves them, is nothing to do.
 
     warnings  (vcluster id, seconds): its lease ends within those seconds, and it has not been told
     drains    vclusters whose lease has run out
@@ -380,7 +393,8 @@ class Plan:
     refusals: tuple[Refusal, ...] = ()
     power_changes: tuple[PowerChange, ...] = ()
     holds: tuple[Hold, ...] = ()
+    reserved: tuple[Reserved, ...] = ()
     version: float = 0.0
 
     def __bool__(self) -> bool:
-        return any(getattr(self, name) for name in self.__slots__ if name not in ("holds", "version"))
+        return any(getattr(self, name) for name in self.__slots__ if name not in ("holds", "reserved", "version"))

@@ -22,8 +22,8 @@ OTHERS = explain.OTHERS
 class PlannedReply(Reply):
     """One thing that the next pass of the resource manager would do. What an action does not concern is null.
 
-    kind: warn, drain, expire, end, seize, grant, ease, take, hold, reject, wait, wake or sleep; for take, ease and
-    seize, `vcluster` is the one that loses nodes; for hold, the one that they are held back for.
+    kind: warn, drain, expire, end, seize, grant, ease, take, hold, reserve, reject, wait, wake or sleep; for take,
+    ease and seize, `vcluster` is the one that loses nodes; for hold and reserve, the one that they are kept for.
     """
 
     kind: str
