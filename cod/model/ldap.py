@@ -103,3 +103,20 @@ class NodeUser:
     uid: int
     gid: int
     role: str
+
+
+@dataclass(frozen=True, slots=True)
+class NisDomain:
+    """A vcluster's accounts for NIS.
+
+    name      of the NIS domain
+    networks  the vcluster's addresses, as ADDRESS/BITS
+    maps      lines "KEY VALUE" by the map's name
+    securenets, access_rules   lines for ypserv's files of those names: securenets and ypserv.conf
+    """
+
+    name: str
+    networks: tuple[str, ...]
+    maps: Mapping[str, list[str]]
+    securenets: tuple[str, ...]
+    access_rules: tuple[str, ...]

@@ -50,7 +50,8 @@ LEAST = {
     "DELETE /templates/{name}": MEMBER,
     # vclusters
     "GET /vclusters": ANY, "GET /vclusters/{name}": VIEWER, "GET /vclusters/{name}/history": VIEWER,
-    "GET /vclusters/{name}/known_hosts": VIEWER, "GET /vclusters/{name}/names": VIEWER,
+    "GET /vclusters/{name}/known_hosts": VIEWER, "GET /vclusters/{name}/nis": VIEWER,
+    "GET /vclusters/{name}/names": VIEWER,
     "GET /vclusters/{name}/names/{label}": VIEWER, "PUT /vclusters/{name}/names/{label}": MEMBER,
     "DELETE /vclusters/{name}/names/{label}": MEMBER,
     "POST /vclusters": MEMBER, "POST /vclusters/{name}/resize": MEMBER, "POST /vclusters/{name}/extend": MEMBER,

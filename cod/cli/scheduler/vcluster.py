@@ -9,6 +9,7 @@ import click
 
 from cod.cli.nodes.node import node_table
 from cod.cli.owner import group_option, owner
+from cod.cli.scheduler.nis import nis
 from cod.cli.show import (
     KIND,
     MOUNT,
@@ -43,6 +44,9 @@ def vcluster() -> None:
     Example:
       cod vcluster create web --size 4 --template debian --wait
     """
+
+
+vcluster.add_command(nis)
 
 
 def vcluster_table(values: list[Any]) -> Any:

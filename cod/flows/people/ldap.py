@@ -2,18 +2,20 @@
 
 The address that asks decides which tree there is: that of the vcluster whose node runs its own system there, and none
 for others. The filter narrows what is read (names, numbers), and is then evaluated on the entries made of those rows,
-all of the one vcluster.
+all of the one vcluster. NIS maps are made of the same entries.
 """
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Iterable, Iterator
 
 from cod.core import volumes
 from cod.model import SITE as SITES_OWN
-from cod.model import LdapAnswer, LdapCode, LdapEntry, LdapSearch, NodeTree, Site
-from cod.policy.people import ldap_filter, ldap_tree
+from cod.model import LdapAnswer, LdapCode, LdapEntry, LdapSearch, NisDomain, NodeTree, Site
+from cod.policy.people import ldap_filter, ldap_tree, nis
 from cod.policy.people.ldap_tree import CONTAINER, GROUP, KINDS, MAP, MOUNT, NETGROUP, PERSON, SUDO, Kind
+from cod.store import views
 from cod.store.engine import Tx
 from cod.store.people import ldap_rows
 
@@ -29,6 +31,22 @@ def search(tx: Tx, *, address: str, search: LdapSearch, site: Site) -> LdapAnswe
     """Return what the search finds from that address."""
     tree = ldap_rows.tree_at(tx, address)
     return NOTHING if tree is None else _Search(tx, tree, search, site).answer()
+
+
+def nis_domain(tx: Tx, *, name: str, site: Site) -> NisDomain:
+    """Return a vcluster's tree as NIS maps, with the networks that may read them. A vcluster that has ended has empty
+    maps and no network."""
+    view = views.vcluster(tx, name)
+    domain = f"{view.vcluster.name}.{site.domain}".lower()
+    tree = ldap_rows.tree_of(tx, view.vcluster.id)
+    if tree is None:
+        return NisDomain(domain, (), nis.maps((), {}), (), ())
+    networks = tuple(str(network) for one in view.addresses for network in ipaddress.summarize_address_range(
+        ipaddress.IPv4Address(one.first), ipaddress.IPv4Address(one.last)))
+    everything = LdapSearch(ldap_tree.base(tree.vcluster, site.domain), 2, nis.FILTER, nis.ATTRIBUTES)
+    maps = nis.maps((entry for _, _, entry in _Search(tx, tree, everything, site).found(0, 0)),
+                    volumes.automounts(tx, tree.vcluster_id, site))
+    return NisDomain(domain, networks, maps, tuple(nis.securenets(networks)), tuple(nis.access_rules(networks, domain)))
 
 
 def naming_context(tx: Tx, *, address: str, site: Site) -> str:
@@ -73,7 +91,7 @@ class _Search:
             return LdapAnswer(LdapCode.SUCCESS)
         limit = asked.size - given if asked.size else most + 1
         found: list[LdapEntry] = []
-        for kind, number, entry in self._found(place, after):
+        for kind, number, entry in self.found(place, after):
             if len(found) >= limit or (len(found) >= most and asked.page is None):
                 code = LdapCode.SIZE_LIMIT
                 break
@@ -83,7 +101,7 @@ class _Search:
             place, after = kind, number
         return LdapAnswer(code, tuple(found)) if found or code or self._exists() else NOTHING
 
-    def _found(self, place: int, after: int) -> Iterator[tuple[int, int, LdapEntry]]:
+    def found(self, place: int, after: int) -> Iterator[tuple[int, int, LdapEntry]]:
         """Yield what matches, with the place of its kind and its number there, from the one after `after` on."""
         for number, kind in enumerate(KINDS[place:], place):
             if self._may_hold(kind):

@@ -21,8 +21,9 @@ _LOGS_IN = (Role.OWNER, Role.MEMBER)  # viewers look, they do not log in
 assert [field.name for field in fields(NodeUser)] == ["id", "name", "full_name", "email", "uid", "gid", "role"]
 
 
+_COLUMNS = (_v.id, _v.name, _g.id, _g.name, _g.gid)
 _TREE = (
-    select(_v.id, _v.name, _g.id, _g.name, _g.gid)
+    select(*_COLUMNS)
     .join_from(t.bindings, t.nodes, _n.id == _b.node_id).join(t.vclusters, _v.id == _n.vcluster_id)
     .join(t.groups, _g.id == _v.group_id)
     .where(_b.address == bindparam("address"), _b.kind == "vcluster", _b.state.in_(["bound", "reserved"]),
@@ -36,6 +37,13 @@ def tree_at(tx: Tx, address: str) -> NodeTree | None:
     except OSError:
         return None
     row = tx.execute(_TREE, {"address": number}).one_or_none()
+    return None if row is None else NodeTree(*row)
+
+
+def tree_of(tx: Tx, vcluster_id: int) -> NodeTree | None:
+    """Return that vcluster as its tree needs it; None: it has ended."""
+    row = tx.execute(select(*_COLUMNS).join_from(t.vclusters, t.groups, _g.id == _v.group_id).where(
+        _v.id == vcluster_id, _v.live_name.is_not(None))).one_or_none()
     return None if row is None else NodeTree(*row)
 
 

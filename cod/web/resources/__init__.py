@@ -17,6 +17,7 @@ from cod.web.resources import (
     groups,
     hardware,
     invitations,
+    nis,
     nodes,
     notices,
     people,
@@ -37,7 +38,7 @@ from cod.web.routes import Route
 
 ROUTES: tuple[Route, ...] = (
     *nodes.NODES, *captures.CAPTURES, *hardware.TYPES, *hardware.BLOCKS, *switches.SWITCHES, *software.IMAGES,
-    *uploads.UPLOADS, *software.TEMPLATES, *vclusters.VCLUSTERS, *names.NAMES, *vclusters.REQUESTS, *plan.PLAN,
-    *reclaims.RECLAIMS, *vcms.VCMS, *volumes.VOLUMES, *groups.GROUPS, *shares.SHARES, *notices.NOTICES, *energy.ENERGY,
-    *usage.USAGE, *calendar.CALENDAR, *people.USERS, *people.MEMBERS, *invitations.INVITATIONS, *account.ME,
-    *account.DOORS, *account.SITE, *server.SERVER, *burnins.BURNINS)
+    *uploads.UPLOADS, *software.TEMPLATES, *vclusters.VCLUSTERS, *names.NAMES, *nis.NIS, *vclusters.REQUESTS,
+    *plan.PLAN, *reclaims.RECLAIMS, *vcms.VCMS, *volumes.VOLUMES, *groups.GROUPS, *shares.SHARES, *notices.NOTICES,
+    *energy.ENERGY, *usage.USAGE, *calendar.CALENDAR, *people.USERS, *people.MEMBERS, *invitations.INVITATIONS,
+    *account.ME, *account.DOORS, *account.SITE, *server.SERVER, *burnins.BURNINS)
