@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +19,8 @@ from cod.cli.root import cod
 from cod.client import ApiError
 from cod.flows.people import people
 from cod.flows.scheduler import vclusters
-from cod.model import Site
+from cod.model import NodeTree, Site
+from cod.policy.people import ldap_tree, nis
 from cod.pool import Pool
 from cod.states import NodeState
 from cod.store import tables as t
@@ -120,6 +122,24 @@ def test_a_map_that_is_gone_is_removed_and_other_peoples_files_stay(served: Serv
     assert (tmp_path / "own/domain").read_text() == "mine\n"
     with pytest.raises(ApiError, match="no vcluster"):
         served.local.get("/vclusters/no-such/nis")
+
+
+def test_makedbm_takes_groups_and_netgroups_of_many(tmp_path: Path) -> None:
+    tree, names = NodeTree(1, "farm", 1, "physics", 50001), [f"user{number:04}" for number in range(400)]
+    base = ldap_tree.base("farm", "cod.test")
+    made = nis.maps([ldap_tree.group(tree, names, base), *ldap_tree.netgroups(tree, (), names, "cod.test", base)], {})
+    for name, called in (("group.byname", "physics"), ("netgroup", "members")):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in made[name]))
+        done = subprocess.run(["/usr/lib/yp/makedbm", str(tmp_path / name), str(tmp_path / f"{name}.db")],
+                              capture_output=True, text=True, check=True)
+        assert done.stderr == ""
+        taken = subprocess.run(["/usr/lib/yp/makedbm", "-u", str(tmp_path / f"{name}.db")], capture_output=True,
+                               text=True, check=True).stdout
+        assert re.findall(r"user\d+", "".join(made[name])) == names == sorted(re.findall(r"user\d+", taken))
+        assert f"{called}.2" in taken
+    assert ":*:50001:" in made["group.byname"][1]
+    assert made["netgroup"][0].endswith(" members.2")
+    assert len(made["group.bygid"]) == 1
 
 
 @pytest.mark.system

@@ -17,6 +17,8 @@ FILTER = LdapFilter("or", parts=tuple(
     LdapFilter("equal", "objectclass", (kind.classes[-1],)) for kind in SHOWN))
 ATTRIBUTES = tuple(each.lower() for kind in SHOWN for each in kind.attributes if each != "sshPublicKey")
 """SSH keys have no place in NIS."""
+LONGEST = 800
+"""Bytes of the members in one line."""
 ALWAYS = ("passwd.byname", "passwd.byuid", "group.byname", "group.bygid", "netgroup", "netgroup.byuser",
           "netgroup.byhost", ldap_tree.MASTER)
 """Maps that exist even when they are empty: a client asks for each."""
@@ -38,12 +40,15 @@ def maps(entries: Iterable[LdapEntry], automounts: Mapping[str, Mapping[str, str
             found["passwd.byuid"].append(f"{one(entry, 'uidNumber')} {line}")
         elif classes == GROUP.classes:
             name, number = one(entry, "cn"), one(entry, "gidNumber")
-            line = f"{name}:*:{number}:{','.join(entry.attributes.get('memberUid', ()))}"
-            found["group.byname"].append(f"{name} {line}")
-            found["group.bygid"].append(f"{number} {line}")
+            lines = [f"{called}:*:{number}:{piece}" for called, piece in _pieces(
+                name, entry.attributes.get("memberUid", ()), ",")]
+            found["group.byname"] += [f"{line.partition(':')[0]} {line}" for line in lines]
+            found["group.bygid"].append(f"{number} {lines[0]}")
         elif classes == NETGROUP.classes:
             triples = entry.attributes.get("nisNetgroupTriple", ())
-            found["netgroup"].append(f"{one(entry, 'cn')} {' '.join(triples)}".rstrip())
+            pieces = _pieces(one(entry, "cn"), triples, " ")
+            for (called, piece), (following, _) in zip(pieces, [*pieces[1:], ("", "")], strict=True):
+                found["netgroup"].append(f"{called} {piece} {following}".rstrip())
             for triple in triples:
                 host, user, _ = triple.strip("()").split(",")
                 for place, key in (("byhost", host), ("byuser", user)):
@@ -52,6 +57,20 @@ def maps(entries: Iterable[LdapEntry], automounts: Mapping[str, Mapping[str, str
     for name, mounts in automounts.items():
         found[name] = [f"{key} {where}" for key, where in mounts.items()]
     return found
+
+
+def _pieces(name: str, values: Iterable[str], separator: str) -> list[tuple[str, str]]:
+    """Return names and joined values: at least one pair, the further ones called NAME.2, NAME.3 and so on.
+
+    makedbm leaves out values of more than 1,024 bytes. A group in several lines is a group of one number and several
+    names; a netgroup includes the one that follows.
+    """
+    pieces = [""]
+    for value in values:
+        if pieces[-1] and len(pieces[-1]) + len(value) > LONGEST:
+            pieces.append("")
+        pieces[-1] += separator + value if pieces[-1] else value
+    return [(name if place == 1 else f"{name}.{place}", piece) for place, piece in enumerate(pieces, 1)]
 
 
 def securenets(networks: Iterable[str]) -> list[str]:
