@@ -17,12 +17,14 @@ from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.explain import explain
 from cod.policy.scheduler.plan import plan
 from cod.policy.scheduler.snapshot import (
+    PREEMPTIBLE,
     Allocation,
     Decision,
     FreeNodes,
     Hold,
     IncomingNodes,
     NodeKind,
+    OpenReclaim,
     PendingRequest,
     Snapshot,
 )
@@ -34,6 +36,7 @@ from tests.unit.policy_sites import (
     NOW,
     POLICY,
     SMALL,
+    carried_out,
     codes,
     granted,
     holder,
@@ -136,6 +139,34 @@ def test_what_others_wait_for_comes_back_too() -> None:
     assert (granted(done), [(one.request_id, one.free, one.until) for one in done.holds]) == ([], [(1, 0, NOW + 800)])
     unknown = replace(seen, wishes=[replace(one, lease=float("inf")) for one in seen.wishes])
     assert decide(unknown, PATIENT, NOW).holds == ()
+
+
+@pytest.mark.parametrize(("lease", "until"), [(400.0, 600), (700.0, 800), (float("inf"), None)])
+def test_what_is_being_taken_for_a_later_one_comes_back_too(lease: float, until: float | None) -> None:
+    """Of the six that the first lacks two are on their way to the second: one is free for it, one is still to come."""
+    done = decided(
+        lots=[lot(1, ONE, reserved=2), lot(1, ONE)], wishes=[wish(1, 7), wish(2, 2, submitted_at=LATE, lease=lease)],
+        holders=[holder(1, 4, 4, expires_at=NOW + 500), holder(2, 1, 0, -1, leaving=1)],
+        holdings=[Allocation(1, ONE, 4, 0), Allocation(2, ONE, 1, 0)],
+        reclaims=[OpenReclaim(7, 2, 2, ONE, 1, NOW + 50)])
+    assert [(one.request_id, one.free, one.until) for one in done.holds] == (
+        [(1, 1, NOW + until)] if until is not None else [])
+
+
+def test_what_preemptible_vclusters_lend_goes_to_peers_before_one_of_them_holds_it() -> None:
+    """Of two of one age the first cannot be served; the other waits for what it takes, as it would get what is free,
+    and goes on doing so."""
+    seen = site(
+        lots=[lot(1, ONE)], wishes=[wish(1, 6), wish(2, 3, lease=400.0)],
+        holders=[holder(1, 3, 3, expires_at=NOW + 500), holder(2, 3, 0, PREEMPTIBLE)],
+        holdings=[Allocation(1, ONE, 3, 0), Allocation(2, ONE, 3, 3, started=((0.0, 3),))])
+    patient = replace(PATIENT, age_step=600.0)
+    done = decide(seen, patient, NOW)
+    assert [(one.request_id, one.count) for one in done.preemptions] == [(2, 2)]
+    assert [one.request_id for one in done.holds] == [1]
+    again = decide(carried_out(seen, done, patient), patient, NOW)
+    assert (again.preemptions, again.reductions) == ((), ())
+    assert again.holds == done.holds
 
 
 def test_lower_priority_does_not_get_it() -> None:
@@ -323,21 +354,30 @@ def only_one_holds_of_a_type(seen: Snapshot) -> None:
 def nothing_is_held_in_vain(seen: Snapshot) -> None:
     """When all leases that have an end are over, and nobody else asks, it is served, or takes the rest from others."""
     done = decide(seen, SOME, NOW)
-    ending = {one.id for one in seen.holders.values() if one.expires_at is not None or one.drain_until is not None}
-    rows: Counter[FreeNodes] = Counter()
-    for lot_ in seen.lots:
-        rows[replace(lot_, count=0)] += lot_.count
-    for one in seen.holdings:
-        rows[lot(0, one.kind)] += one.count * (one.vcluster_id in ending)
     for number in {one.request_id for one in done.holds}:
         wanted = next(one for one in seen.wishes if one.id == number)
+        brief = {one.id for one in seen.wishes if one.id != number and one.lease < float("inf")}
+        after = replace(
+            seen, wishes=[wanted], reclaims=[one for one in seen.reclaims if one.request_id not in brief],
+            lots=[replace(one, reserved=0) if one.reserved in brief else one for one in seen.lots],
+            coming=[replace(one, reserved=0) if one.reserved in brief else one for one in seen.coming])
+        gone: Counter[tuple[int, NodeKind]] = Counter()
+        for reclaim in seen.reclaims:
+            gone[reclaim.vcluster_id, reclaim.kind] += reclaim.open * (reclaim.request_id in brief)
+        for take in done.preemptions:
+            gone[take.vcluster_id, take.kind] += take.count * (take.request_id in brief)
+        ending = {one.id for one in seen.holders.values() if one.expires_at is not None or one.drain_until is not None}
         if wanted.vcluster_id in ending:
             continue  # its own nodes would be free, too
-        alone = replace(
-            seen, wishes=[wanted], lots=[replace(one, count=count) for one, count in rows.items() if count],
+        rows: Counter[FreeNodes] = Counter()
+        for lot_ in after.lots:
+            rows[replace(lot_, count=0)] += lot_.count
+        for one in seen.holdings:
+            rows[lot(0, one.kind)] += one.count if one.vcluster_id in ending else gone[one.vcluster_id, one.kind]
+        then = decide(replace(
+            after, lots=[replace(one, count=count) for one, count in rows.items() if count],
             holdings=[one for one in seen.holdings if one.vcluster_id not in ending],
-            reclaims=[one for one in seen.reclaims if one.vcluster_id not in ending])
-        then = decide(alone, POLICY, NOW)
+            reclaims=[one for one in after.reclaims if one.vcluster_id not in ending]), POLICY, NOW)
         assert codes(then).get(number) in (None, "coming", "taking")
 
 

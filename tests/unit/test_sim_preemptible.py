@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cod.sim.rules import broken
-from cod.sim.run import Simulation
+from cod.sim.run import Simulation, simulate
 from cod.sim.scenario import tables
 
 pytestmark = pytest.mark.slow
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 def filled(*, preemptible: bool, hold_after: float = 1.0) -> Any:
     """The figures of a quarter of a day of the filler's scenario; each plan keeps the policy's promises."""
     scenario = tables.load("docs/examples/filler.toml")
-    for key, value in {"days": "0.25", "policy.hold_after": str(hold_after), "demand.filler.arrivals.per_day": "24000",
+    for key, value in {"days": "0.25", "policy.hold_after": str(hold_after),
                        "demand.filler.preemptible": "true" if preemptible else "false"}.items():
         tables.change(scenario, key, value)
     read = tables.read(scenario)
@@ -33,6 +33,20 @@ def test_what_is_held_back_is_lent_to_a_preemptible_filler() -> None:
     assert preemptible["utilisation"]["active"] > plain["utilisation"]["active"]
     started = [one["by"]["group"]["batch"]["jobs"]["started"] for one in (plain, preemptible)]
     assert started[1] >= 0.97 * started[0]
+
+
+def test_a_preemptible_filler_uses_all_nodes_and_hardly_delays_others() -> None:
+    """Three days of the scenario: see docs/simulator.md, which has the figures."""
+    found = {}
+    for per_day in (0, 40000):
+        scenario = tables.load("docs/examples/filler.toml")
+        for key, value in {"policy.hold_after": "1", "demand.filler.arrivals.per_day": str(per_day),
+                           "demand.filler.preemptible": "true" if per_day else "false"}.items():
+            tables.change(scenario, key, value)
+        found[per_day] = simulate(tables.read(scenario))
+    assert found[40000]["utilisation"]["active"] >= 0.985
+    without, filled = (one["by"]["group"]["batch"]["wait"]["mean"] for one in found.values())
+    assert filled <= 1.03 * without
 
 
 def test_jobs_that_lose_nodes_ask_for_others_and_run_in_the_end() -> None:

@@ -193,12 +193,15 @@ class _Choice:
         """Decide what no limit stands against. One that something is reserved for keeps it, and its place in the order:
         only those behind the last of such are packed."""
         waited = max((number for number, want in enumerate(wants, 1) if want.anchors), default=0)
+        left: list[Want] = []
         for want in wants[:waited]:
             found = self._now_for(want)
             if found is not None:
                 self._grant(want, found)
-            elif not self._preemptible or not self._meanwhile(want):
+            elif not self._preemptible:
                 self._postpone(want)
+            elif not (self._meanwhile(want) or self._awaits(want)):
+                left.append(want)
         packed: dict[int, Found] = {}
         for isolated in (True, False):  # each from what is left: nodes with usable ports are counted in both
             part = [want for want in wants[waited:] if want.wish.isolated == isolated]
@@ -206,8 +209,11 @@ class _Choice:
             for want in part:
                 if want.wish.id in packed:
                     self._grant(want, packed[want.wish.id])
-        for want in wants[waited:]:
-            if want.wish.id not in packed and not self._meanwhile(want):
+        rest = [want for want in wants[waited:] if want.wish.id not in packed]
+        if self._preemptible:  # what such lend is as good as free: it is given out before any of these holds it back
+            rest = [want for want in rest if not (self._meanwhile(want) or self._awaits(want))]
+        for want in [*left, *rest]:
+            if not self._meanwhile(want):
                 self._postpone(want)
 
     def _run_out(self, wish: PendingRequest) -> bool:
@@ -284,16 +290,24 @@ class _Choice:
         self._limits.give(wish, found)
         self._lenders.gain(wish)
 
-    def _postpone(self, want: Want) -> None:
-        """Let the request wait in the right place, or say why it has none."""
+    def _awaits(self, want: Want, *, meanwhile: bool = False) -> bool:
+        """Let the request wait in the right place, if it has one; `meanwhile`: also for what is held back for others
+        and comes back in time."""
+        if not want.wish.may_wait:
+            return False
         want = replace(want, within=self._lenders.within(want.wish))
-        found = None
-        if want.wish.may_wait:
-            found = (self._failures.unless("later", want, self._later, self._most_later)
-                     or self._later_meanwhile(want))
+        found = self._failures.unless("later", want, self._later, self._most_later)
+        if found is None and meanwhile:
+            found = self._later_meanwhile(want)
         if found is not None:
             self._no(want.wish, self._wait(want, found))
+        return found is not None
+
+    def _postpone(self, want: Want) -> None:
+        """Let the request wait in the right place, or say why it has none."""
+        if self._awaits(want, meanwhile=True):
             return
+        want = replace(want, within=self._lenders.within(want.wish))
         no = reasons.why_not(want, self._fitting, self._holdback.hold(want))
         if len(want.fits) > 1 and not want.wish.may_spread:  # perhaps it was only not found: see `spread.Exhausted`
             self._noes.append(no)
@@ -304,6 +318,7 @@ class _Choice:
         """Let nodes stay that were being taken for the request and that it does not count on any more: last what is
         taken first."""
         self._noes.append(no)
+        self._holdback.decided(wish)
         unused = Counter() if no.final else self._stock.unused(wish.id)
         for reclaim in sorted(self._reclaims.get(wish.id, ()) if unused else (), key=self._spared):
             part = min(reclaim.open, unused[reclaim.kind])

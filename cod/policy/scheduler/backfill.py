@@ -15,7 +15,7 @@ on its way, can be taken, or is held by vclusters whose lease has an end.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cod.model import Policy
@@ -64,10 +64,16 @@ class Backfill:
         self._made: list[Hold] = []
         self._lent: list[tuple[float, Loan]] = []
         self._vain: set[tuple[object, ...]] = set()
+        self._undecided = {wish.id: wish for wish in snapshot.wishes if wish.id in stock.own and wish.starts_at is None}
+
+    def decided(self, wish: PendingRequest) -> None:
+        """Count what is reserved for a request no longer: it is counted among what `give` was told, or may stay."""
+        self._undecided.pop(wish.id, None)
 
     def give(self, wish: PendingRequest, found: Found) -> None:
         """Count nodes that the request has or will have, and gives back when its lease is over; who loses them has them
         not."""
+        self.decided(wish)
         if self._policy.hold_after > 0:
             time = back(wish, self._snapshot, self._policy, self._now)
             for place in found.places:
@@ -155,9 +161,18 @@ class Backfill:
                 lends = level is not None and self._lenders.lends(holder, level)
                 able = self._lenders.able(kind, holder) if lends else 0
                 ends.append((time, count - self._lost[holder, kind] - able))
-        ends += [(time, count) for time, holder, count in self._later[kind]
-                 if holder != wish.vcluster_id and time < NEVER]
+        ends += [(time, count) for time, holder, count in (*self._later[kind], *self._reserved(kind))
+                 if holder != wish.vcluster_id and time < NEVER and count > 0]
         return _Room(self._stock.soon_for(wish.id)[kind] + loans, tuple(sorted(ends)))
+
+    def _reserved(self, kind: NodeKind) -> Iterator[tuple[float, int, int]]:
+        """Yield (when, from which vcluster, how many) nodes come back that are reserved, or being taken, for requests
+        that are decided later."""
+        for wish in self._undecided.values():
+            own = self._stock.own[wish.id]
+            count = sum(part for parts in (own.free, own.coming, own.taking) for each, part in parts.items()
+                        if kind in each.counted)
+            yield back(wish, self._snapshot, self._policy, self._now), wish.vcluster_id, count
 
     def _returns(self) -> Mapping[NodeKind, list[tuple[float, int, int]]]:
         """(when, from which vcluster, how many) come back to each kind: made when it is first needed."""
