@@ -122,7 +122,7 @@ def _take(world: World, take: Preempt) -> None:
     may_lose = preemption.takeable(
         cluster.as_holder(), len(mobile), wish.priority, wish.vcluster_id, now,
         beyond=kept.beyond(cluster.as_holder().group_id), within=kept.within(wish))
-    if may_lose < take.count and wish.priority == cluster.group.priority:
+    if may_lose < take.count and wish.priority == cluster.as_holder().priority:
         return  # a grant of this very plan has used up what its group may take: the next pass plans anew
     deadline = now + preemption.grace(cluster.group, policy)
     reclaim = Reclaim(world.new_id(), cluster, request, take.kind, deadline, take.count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable
 from typing import Any
 
@@ -261,7 +262,8 @@ def test_a_failing_database_and_a_bug_are_logged_and_tried_again(
     house: House, engine: Engine, site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     create(engine, site)
-    troubles: list[Exception] = [OperationalError("SELECT", {}, Exception("server has gone away")), ZeroDivisionError()]
+    troubles: list[Exception] = [
+        OperationalError("", None, sqlite3.OperationalError("database is locked")), ZeroDivisionError()]
 
     def fail_twice(name: str) -> None:
         if name == "look" and troubles:

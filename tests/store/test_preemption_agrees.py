@@ -156,6 +156,8 @@ def simulated(site: Site, number: int, kind: NodeKind, count: int) -> list[str] 
         sim_plan._take(world, Preempt(1, site.sim[number].id, kind, count))
     except sim_plan.Impossible:
         return None
+    if not made:  # of equals what a grant of the same plan may have used up is left for the next pass
+        return None
     chosen = [machine for machine in site.sim[number].held if machine.reclaim == 10**6]
     for machine in chosen:
         machine.reclaim = 0

@@ -143,7 +143,8 @@ def test_what_others_wait_for_comes_back_too() -> None:
 
 @pytest.mark.parametrize(("lease", "until"), [(400.0, 600), (700.0, 800), (float("inf"), None)])
 def test_what_is_being_taken_for_a_later_one_comes_back_too(lease: float, until: float | None) -> None:
-    """Of the six that the first lacks two are on their way to the second: one is free for it, one is still to come."""
+    """Hold for the first, which lacks six, beside two that are on their way to the second: one of them is free, and one
+    is still to come."""
     done = decided(
         lots=[lot(1, ONE, reserved=2), lot(1, ONE)], wishes=[wish(1, 7), wish(2, 2, submitted_at=LATE, lease=lease)],
         holders=[holder(1, 4, 4, expires_at=NOW + 500), holder(2, 1, 0, -1, leaving=1)],
@@ -154,8 +155,7 @@ def test_what_is_being_taken_for_a_later_one_comes_back_too(lease: float, until:
 
 
 def test_what_preemptible_vclusters_lend_goes_to_peers_before_one_of_them_holds_it() -> None:
-    """Of two of one age the first cannot be served; the other waits for what it takes, as it would get what is free,
-    and goes on doing so."""
+    """Have the second of two of one age take what it needs, where the first cannot be served, and go on doing so."""
     seen = site(
         lots=[lot(1, ONE)], wishes=[wish(1, 6), wish(2, 3, lease=400.0)],
         holders=[holder(1, 3, 3, expires_at=NOW + 500), holder(2, 3, 0, PREEMPTIBLE)],
