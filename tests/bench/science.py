@@ -1,18 +1,24 @@
 """Repeats what the literature shows, in the simulator, and writes docs/science.md's tables and plots: `make science`.
 
-Ways to share two pools, and a day of three. Readiness is measured by `make bench ONLY=pool`, on machines that boot
-under QEMU.
+Ways to share two pools, gaps filled by preemptible work, and a day of three pools. Readiness is measured by
+`make bench ONLY=pool`, on machines that boot under QEMU.
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from cod.sim.results.plots import of_run
+from cod.sim.results.plots import metric, of_run
 from cod.sim.run import Simulation
 from cod.sim.scenario import tables
+from cod.svg import Axis, Line, lines
 from tests.bench.arena import ROOT
 
 PAGE, PLOTS = ROOT / "docs/science.md", ROOT / "docs/plots"
@@ -23,12 +29,19 @@ WAYS: dict[str, dict[str, str]] = {
     "the smaller is guaranteed 7": {"group.small.guarantee": "7"},
     "fair shares": {"policy.fair_half_life": "86400"},
     "fair shares, 7 guaranteed": {"policy.fair_half_life": "86400", "group.small.guarantee": "7"},
+    "the larger is preemptible": {"demand.large.preemptible": "true"},
 }
+# The gaps: minutes that people ask for, and the site.
+ROUND = (10, 20, 30, 60, 90, 120, 180, 240, 360, 480, 720, 1080, 1440, 2160, 2880, 4320, 5760, 8640, 14400, 21600)
+EXACT, SEEDS = (0.0, 0.25, 0.5, 0.75, 1.0), (1, 2, 3)
+NODES, DAYS, OFFERED = 32, 7, 1.1
+MOST = 2 * 86400  # seconds of a job
+FILLERS = 200  # jobs of two hours a day, more than the gaps have room for
 
 
 def main() -> None:
-    """Run what is named: ways, pools; all, if nothing is."""
-    for name, run in (("ways", ways), ("pools", three_pools)):
+    """Run what is named: ways, gaps, pools; all, if nothing is."""
+    for name, run in (("ways", ways), ("gaps", gaps), ("pools", three_pools)):
         if name in (sys.argv[1:] or (name,)):
             run()
 
@@ -53,6 +66,62 @@ def ways() -> None:
                      f"{found['reallocation']['assigned']:,}", f"{found['jobs']['restarts']:,}"))
     put("ways", ("", "Nodes' time in jobs", "Larger pool holds", "Smaller", "Larger's jobs wait", "Smaller's",
                  "Nodes moved", "Jobs begun anew"), rows)
+
+
+# ---------------------------------------------------------------- gaps
+
+
+def gaps() -> None:
+    """Fill the gaps of a small site with a preemptible filler; a time limit is exact with probability `p`."""
+    found: dict[tuple[float, bool], list[dict[str, Any]]] = {}
+    with TemporaryDirectory() as folder:
+        trace = Path(folder, "jobs.swf")
+        for p, seed, filled in itertools.product(EXACT, SEEDS, (False, True)):
+            scenario = tables.load("docs/examples/filler.toml")
+            mixed, filler = scenario["demand"]
+            trace.write_text(_jobs(mixed, p, seed))
+            scenario["type"][0]["blocks"] = [NODES]
+            scenario["demand"] = [
+                {"name": "mixed", "group": "batch", "model": "trace", "by": "job", "file": str(trace)}]
+            if filled:
+                scenario["demand"].append(filler | {"preemptible": True, "arrivals": {"per_day": FILLERS}})
+            found.setdefault((p, filled), []).append(ran(scenario, {
+                "seed": str(seed), "days": str(DAYS), "run_on": "0", "policy.hold_after": "1"}).result())
+
+    def mean(p: float, filled: bool, path: str) -> float:
+        return fmean(metric(one, path) for one in found[p, filled])
+
+    used, share, wait = "utilisation.active", "by.group.batch.share", "by.group.batch.wait.mean"
+    put("gaps", ("p", "Load without filler", "with", "of it batch jobs", "Batch jobs wait, without", "with",
+                 "Filler's jobs done", "begun anew"), [
+        (f"{p:g}", f"{mean(p, False, used):.1%}", f"{mean(p, True, used):.1%}", f"{mean(p, True, share):.1%}",
+         f"{mean(p, False, wait):,.0f} s", f"{mean(p, True, wait):,.0f} s",
+         f"{mean(p, True, 'by.group.filler.jobs.done'):,.0f}", f"{mean(p, True, 'jobs.restarts'):,.0f}")
+        for p in EXACT])
+    PLOTS.joinpath("science_gaps.svg").write_text(lines(
+        "Load against the accuracy of time limits",
+        [Line(label, [(p, 100 * mean(p, filled, used)) for p in EXACT], dots=[""] * len(EXACT))
+         for label, filled in (("batch jobs alone", False), ("with a preemptible filler", True))],
+        Axis("probability that a time limit is exact"), Axis("nodes' time used, %")))
+
+
+def _jobs(rule: dict[str, Any], p: float, seed: int) -> str:
+    """Return jobs of such a rule as a trace, OFFERED times what the site can do: the same ones for each `p`.
+
+    A time limit is exact with probability `p`, the next round value with p (1 - p), the one after that otherwise.
+    """
+    random, left = Random(f"gaps {seed}"), OFFERED * NODES * DAYS * 86400
+    sizes = [size for size in rule["nodes"] if size <= NODES]
+    jobs: list[tuple[float, float, int, float]] = []
+    while left > 0:
+        size, at, drawn = random.choice(sizes), random.uniform(0, DAYS * 86400), random.random()
+        seconds = min(max(10.0, rule["runtime"]["median"] * random.lognormvariate(0, rule["runtime"]["spread"])), MOST)
+        longer = [60.0 * one for one in ROUND if 60 * one >= seconds]
+        limit = seconds if drawn < p else longer[drawn >= p + p * (1 - p)]
+        jobs.append((at, seconds, size, limit))
+        left -= size * seconds
+    return "".join(f"{number} {at:.0f} -1 {seconds:.0f} {size} -1 -1 {size} {limit:.0f} -1 1 1 1 1 1 1 -1 -1\n"
+                   for number, (at, seconds, size, limit) in enumerate(sorted(jobs), 1))
 
 
 # ---------------------------------------------------------------- three pools
