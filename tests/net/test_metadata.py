@@ -26,7 +26,7 @@ from cod.store import tables as t
 from cod.store.images import templates
 from cod.store.nodes import bindings, nodes
 from cod.store.people import groups, people, sshkeys
-from cod.store.scheduler import networks, requests, reservations, vclusters
+from cod.store.scheduler import networks, reclaims, requests, vclusters
 from tests.conftest import SUBNET
 from tests.store.agentlab import hardware
 
@@ -233,13 +233,22 @@ def test_a_node_that_goes_back_is_told_as_ec2_tells_it(lab: Lab) -> None:
         tx.execute(update(t.vclusters).values(drain_until=None))
         request = requests.add(tx, vcluster_id=web.id, kind="grow", priority=9, now=NOW,
                                tuples=[RequestTuple(1, "", web.template_id)])
-        reservations.add(tx, [1], request.id, None, NOW)
-        tx.execute(update(t.reservations).values(promised_at=NOW + 900.0))
+        tx.execute(insert(t.node_types).values(id=1, name="t1", digest="0" * 64, attributes="<node/>", created_at=NOW))
+        node = nodes.by_mac(tx, MAC)
+        assert node is not None
+        assert node.vcluster_id is not None
+        reclaims.add(tx, vcluster_id=node.vcluster_id, request_id=request.id, type_id=1, block_id=None, subnet="",
+                     attributes="", nodes=[node], deadline=NOW + 1800.0, now=NOW)
 
     lab.tx(reclaim)
+    assert lab.get("/machinefeatures/shutdowntime") == "1001800", "the deadline, as nobody has named nodes"
+    assert lab.get("/latest/meta-data/spot/termination-time") == "1970-01-12T14:16:40Z"
+    lab.tx(lambda tx: tx.execute(update(t.reservations).values(promised_at=NOW + 900.0)))
     assert lab.get("/machinefeatures/shutdowntime") == "1000900", "as its VCM has promised"
     assert lab.get("/latest/meta-data/spot/termination-time") == "1970-01-12T14:01:40Z"
-    assert lab.ask("/latest/meta-data/spot/termination-time", PEER)[0] == 404, "its peer stays"
+    for other in (PEER, OTHER):
+        assert lab.ask("/latest/meta-data/spot/termination-time", other)[0] == 404, "it stays"
+        assert lab.get("/machinefeatures/shutdowntime", other) == "1600000"
 
 
 def test_cods_own_document_has_the_peers(lab: Lab) -> None:
@@ -335,7 +344,30 @@ def test_a_node_of_an_isolated_cluster_asks_in_its_own_network(lab: Lab, site: S
     assert meta["cod-metadata"] == "http://127.8.0.1:8069/latest/"
     told = json.loads(lab.get("/latest/cod.json", "127.8.0.5"))
     assert (told["site"]["server"], told["node"]["network"]) == ("127.8.0.1", "127.8.0.0/26")
+    assert lab.get("/machinefeatures/shutdowntime", "127.8.0.5") == "1600000"
     assert lab.ask("/nocloud/meta-data")[0] == 404
+
+
+def test_each_server_tells_an_end_and_that_it_is_withdrawn_once_what_it_remembers_is_old(
+    lab: Lab, pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, tmp_path: Path
+) -> None:
+    second = HttpServer(reactor, pool, SiteRef(site), tmp_path, tmp_path, ["127.0.0.1"], 0, lambda: NOW)
+    in_reactor(second.startService)
+    clock, labs = Clock(), [lab, Lab(lab.engine, second, {})]
+
+    def end(tx: Any, at: float | None) -> None:
+        tx.execute(update(t.vclusters).values(expires_at=at))
+
+    try:
+        for one in labs:
+            one.server._metadata._seconds = clock.seconds  # type: ignore[method-assign]
+        for ends, told in ((ENDS, (200, "1600000")), (NOW, (200, "1000000")), (None, (404, "no such document\n"))):
+            in_transaction(lab.engine, end, ends)
+            clock.advance(edge.KNOWN)
+            assert [one.ask("/machinefeatures/shutdowntime") for one in labs] == [told] * 2
+        labs[1].lines[NODE].close()
+    finally:
+        in_reactor(second.stopService)
 
 
 def test_an_address_that_a_system_left_behind_opens_nothing(lab: Lab) -> None:

@@ -31,7 +31,7 @@ def of(tx: Tx, *, address: str, site: Site) -> Metadata | None:
     instance, fqdn = f"{node.id}.{found.primed or node.generation}", f"{node.hostname or node.name}.{domain}"
     parts = [part for part in seed_parts.parts(tx, node, wanted, site) if not part.secret]
     subnet = seed_parts.system_subnet(tx, vclusters.get(tx, node.vcluster_id or 0), site)
-    times = [at for at in (found.drain_until or found.expires_at, found.promised) if at is not None]
+    times = [at for at in (found.drain_until or found.expires_at, found.taken_at) if at is not None]
     report = ElementTree.fromstring(node.attributes) if node.attributes else None
     return Metadata(
         instance=instance, name=node.name, hostname=node.hostname or node.name, fqdn=fqdn, mac=found.mac,
@@ -39,7 +39,7 @@ def of(tx: Tx, *, address: str, site: Site) -> Metadata | None:
         site=site.name, node_type=found.node_type, block=found.block, vcluster=found.vcluster,
         vcluster_id=node.vcluster_id or 0, domain=domain, group=found.group,
         template=f"{wanted.name}@{found.revision}", started=node.assigned_at, ends=min(times, default=None),
-        leaving=found.drain_until is not None or found.chosen,
+        leaving=found.drain_until is not None or found.taken_at is not None,
         cpus=_number(report, "cpu", "count"), memory=_number(report, "memory", "mib"),
         user_data=configuration.user_data,
         keys=tuple(LoginKey(user, key.line) for user, key in sshkeys.of_group(tx, wanted.group_id)),

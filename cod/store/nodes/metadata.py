@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import and_, select
 
 from cod.model import Assignment, Node, ipv4
-from cod.states import OWN_SYSTEM
+from cod.states import OWN_SYSTEM, ReclaimState
 from cod.store import tables as t
 from cod.store.engine import Tx
 
-_b, _n, _v = t.bindings.c, t.nodes.c, t.vclusters.c
+_b, _n, _v, _r = t.bindings.c, t.nodes.c, t.vclusters.c, t.reclaims.c
 _NODE = [_n[f.name] for f in fields(Node)]
 
 
@@ -23,7 +23,7 @@ class Found(NamedTuple):
     wanted       without what only priming needs
     revision     of its template
     primed       generation of the node in which it was primed last
-    chosen, promised   it is reserved for a request; by when its VCM gives it back
+    taken_at     by when an open reclaim takes it: as its VCM has promised, or the reclaim's deadline; None: none does
     """
 
     node: Node
@@ -38,8 +38,7 @@ class Found(NamedTuple):
     node_type: str
     block: str
     primed: int | None
-    chosen: bool
-    promised: float | None
+    taken_at: float | None
 
 
 def at(tx: Tx, address: str) -> Found | None:
@@ -52,8 +51,8 @@ def at(tx: Tx, address: str) -> Found | None:
     query = (
         select(*_NODE, _b.mac, _b.subnet, _v.name, t.groups.c.name, _v.expires_at, _v.drain_until,
                t.config_templates.c.revision, t.node_types.c.name, t.node_blocks.c.name, t.install_images.c.generation,
-               t.reservations.c.node_id, t.reservations.c.promised_at, _v.group_id, t.config_templates.c.name,
-               t.config_templates.c.document)
+               t.reservations.c.promised_at, _r.deadline, _v.group_id,
+               t.config_templates.c.name, t.config_templates.c.document)
         .select_from(t.bindings)
         .join(t.nodes, _n.id == _b.node_id)
         .join(t.vclusters, _v.id == _n.vcluster_id)
@@ -63,17 +62,19 @@ def at(tx: Tx, address: str) -> Found | None:
         .outerjoin(t.node_blocks, t.node_blocks.c.id == _n.block_id)
         .outerjoin(t.install_images, t.install_images.c.node_id == _n.id)
         .outerjoin(t.reservations, t.reservations.c.node_id == _n.id)
+        .outerjoin(t.reclaims, and_(_r.id == t.reservations.c.reclaim_id, _r.vcluster_id == _n.vcluster_id,
+                                    _r.state == ReclaimState.OPEN))
         .where(_b.address == number, _b.kind == "vcluster", _b.mac.is_not(None), _n.state.in_(OWN_SYSTEM))
     )
     row = tx.execute(query).one_or_none()
     if row is None:
         return None
     node = Node(*row[:len(_NODE)])
-    (mac, subnet, vcluster, group, expires, drain, revision, kind, block, primed, chosen, promised, group_id, name,
-     document) = row[len(_NODE):]
+    (mac, subnet, vcluster, group, expires, drain, revision, kind, block, primed, promised, deadline, group_id,
+     name, document) = row[len(_NODE):]
     wanted = Assignment(node.template_id or 0, document, group_id, name=name)
     return Found(node, mac, subnet, wanted, vcluster, group, expires, drain, revision, kind or "", block or "", primed,
-                 chosen is not None, promised)
+                 None if deadline is None else min(promised or deadline, deadline))
 
 
 def peers(tx: Tx, vcluster_id: int) -> list[tuple[str, int, str]]:
