@@ -1,9 +1,4 @@
-"""A private Grid Engine cell on a stand: the master on a vcluster's first machine, execution daemons on the others.
-
-Each machine that boots into the vcluster becomes a host of its own (namespaces for its name, its mounts and its
-processes), finds the others through COD's DNS, and starts the daemon that its name calls for. Nothing of the
-distribution's own cell is touched.
-"""
+"""A private Grid Engine cell on a stand: see installation.py for its hosts."""
 
 from __future__ import annotations
 
@@ -11,20 +6,19 @@ import os
 import subprocess
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lxml import etree
 
 from cod.model import dotted, ipv4
-from tests.system.stand import COD, Stand
+from tests.system.installation import HEAD, Installation, folder
+from tests.system.stand import Stand
 
 if TYPE_CHECKING:
     from tests.system.annex import Annex
 
 BINARIES = Path("/usr/lib/gridengine")
 SHARED = Path("/usr/share/gridengine")
-HEAD = "n1"
-USER = 2001
 QUEUE = {
     "hostlist": "@cod", "seq_no": "0", "load_thresholds": "NONE", "suspend_thresholds": "NONE", "nsuspend": "1",
     "suspend_interval": "00:05:00", "priority": "0", "min_cpu_interval": "00:05:00", "processors": "UNDEFINED",
@@ -35,82 +29,42 @@ QUEUE = {
     "subordinate_list": "NONE", "complex_values": "NONE", "projects": "NONE", "xprojects": "NONE", "calendar": "NONE",
     "initial_state": "default",
 }
-SYSTEM = """\
-#!/bin/bash
-# What a machine of this cell's vcluster runs once it has its address: $1 is its hostname.
-unshare --uts --mount --pid --fork --kill-child --mount-proc --propagation private {folder}/inside $1 \
-  > {folder}/run/$1.log 2>&1 &
-echo $! > {folder}/run/$1.pid
-wait
-"""
-ANY = """\
-#!/bin/bash
-# What any machine runs: $2 is its domain, whose first word is the vcluster. Those without a cell here are not ours.
-cell={stand}/cell-${{2%%.*}}
-[ -x $cell/system ] && exec $cell/system $1
-exec sleep infinity
-"""
-INSIDE = """\
-#!/bin/bash
-# The same, inside its namespaces: it is the host's first process. A daemon that its master has shut down (status 0) is
-# on a host that leaves: see images/exechost/execd.
-hostname $1
-for file in hosts passwd group resolv.conf; do mount --bind {folder}/etc/$file /etc/$file; done
-export {environment}
-if [ $1 = {head} ]; then {binaries}/sge_qmaster; else
-  rm -rf {spool}/$1  # what the last host of this name left would tell the master that its jobs died here
-  while :; do SGE_ND=1 {binaries}/sge_execd && sleep 10; sleep 1; done & fi
-sleep infinity & while :; do wait; done
-"""
-WAITS = """\
-case $1 in
-  /*) until [ -e $1 ]; do sleep 0.1; done ;;
-  *) sleep $1 ;;
-esac
-"""
+# A daemon that its master has shut down (status 0) is on a host that leaves: see images/exechost/execd.
+DAEMON = """\
+rm -rf {spool}/$1  # what the last host of this name left would tell the master that its jobs died here
+while :; do SGE_ND=1 {binaries}/sge_execd && sleep 10; sleep 1; done &"""
 
 
-class Cell:
-    """See the module. `domain` is the site's; `spool`: where execution daemons keep their files, in the cell's folder
-    if it is ''."""
+class Cell(Installation):
+    """See the module. `spool`: where execution daemons keep their files, in the cell's folder if it is ''."""
+
+    table, system, job = "gridengine", "sge", "$JOB_ID.${SGE_TASK_ID:-0}"
+    knobs: ClassVar[dict[str, Any]] = {
+        "path": str(BINARIES), "keep": [HEAD], "idle_limit": 4.0, "calm": 1.0, "join_time": 60.0}
 
     def __init__(self, stand: Stand | Annex, vcluster: str, *, domain: str = "cod.test", spool: str = "") -> None:
-        self.stand, self.vcluster, self.domain = stand, vcluster, domain
-        self.folder = stand.socket_folder / f"cell-{vcluster}"  # its parents may be entered by everybody
-        self.root = self.folder / "root"
-        self.jobs = self.folder / "jobs"
+        self.root = folder(stand, vcluster) / "root"
         self.spool = spool or f"{self.root}/spool/execd"
-        self.environment = {
-            "SGE_ROOT": str(self.root), "SGE_CELL": "default", "SGE_QMASTER_PORT": "6444", "SGE_EXECD_PORT": "6445"}
-        self.vcm: subprocess.Popen[bytes] | None = None
+        super().__init__(stand, vcluster, domain, {
+            "SGE_ROOT": str(self.root), "SGE_CELL": "default", "SGE_QMASTER_PORT": "6444", "SGE_EXECD_PORT": "6445"})
 
-    # ------------------------------------------------------------ making it
-
-    def make(self) -> None:
-        """Everything on disk, and what each machine shall start."""
-        stand_folder = self.stand.socket_folder
-        os.chmod(stand_folder, 0o711)
-        for name in ("etc", "run", "jobs", "root/bin", "root/lib", "root/utilbin", "root/default/common",
-                     "root/spool/qmaster/job_scripts", "root/spool/execd"):
-            (self.folder / name).mkdir(parents=True)
-        self.jobs.chmod(0o1777)
-        etc = self.folder / "etc"
-        (etc / "hosts").write_text("127.0.0.1 localhost\n")
-        (etc / "resolv.conf").write_text(f"search {self.vcluster}.{self.domain}\nnameserver 10.77.0.1\n")
-        (etc / "passwd").write_text(Path("/etc/passwd").read_text() + f"alice:x:{USER}:{USER}::/tmp:/bin/sh\n")
-        (etc / "group").write_text(Path("/etc/group").read_text() + f"alice:x:{USER}:\n")
+    def found(self) -> None:
+        """Write the master's spool, with its defaults."""
+        for name in ("bin", "lib", "utilbin", "default/common", "spool/qmaster/job_scripts", "spool/execd"):
+            (self.root / name).mkdir(parents=True)
         (self.root / "util").symlink_to(SHARED / "util")
         for name in ("bin", "lib", "utilbin"):
             (self.root / name / "lx-amd64").symlink_to(BINARIES)
         self._spool()
         (self.root / "default/common/act_qmaster").write_text(HEAD + "\n")
-        words = " ".join(f"{key}={value}" for key, value in self.environment.items())
-        filled = {"folder": self.folder, "environment": words, "head": HEAD, "binaries": BINARIES,
-                  "stand": stand_folder, "spool": self.spool}
-        for file, text in [(self.folder / "inside", INSIDE), (self.folder / "system", SYSTEM),
-                           *((host.folder / "system", ANY) for host in self.stand.hosts.values())]:
-            file.write_text(text.format(**filled))
-            file.chmod(0o755)
+
+    def server(self) -> str:
+        """Return the master."""
+        return f"{BINARIES}/sge_qmaster"
+
+    def daemon(self) -> str:
+        """Return the execution daemon."""
+        return DAEMON.format(spool=self.spool, binaries=BINARIES)
 
     def _spool(self) -> None:
         common = self.root / "default/common"
@@ -185,104 +139,18 @@ class Cell:
 
     # ------------------------------------------------------------ using it
 
-    def host(self, name: str) -> int:
-        """Process id of a host's first process; 0 while it is not up."""
-        file = self.folder / f"run/{name}.pid"
-        outer = file.read_text().strip() if file.exists() else ""
-        children = Path(f"/proc/{outer}/task/{outer}/children")
-        try:
-            return int((children.read_text().split() or ["0"])[0]) if outer else 0
-        except (FileNotFoundError, ProcessLookupError):
-            return 0
-
     def run(self, *command: str, host: str = HEAD, check: bool = True, user: int | None = None
             ) -> subprocess.CompletedProcess[str]:
-        """A command of Grid Engine's, on a host."""
-        words = [str(BINARIES / command[0]) if (BINARIES / command[0]).exists() else command[0], *command[1:]]
-        become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"] if user else []
-        pid = self.host(host)
-        assert pid, f"{host} is not up"
-        return subprocess.run(["nsenter", "-t", str(pid), "-a", "--", *become, "env", "HOME=/tmp", *(
-            f"{key}={value}" for key, value in self.environment.items()), *words], capture_output=True, text=True,
-            timeout=180, check=check)
+        """A command of Grid Engine's, which need not be in the search path, or of the system's."""
+        program = str(BINARIES / command[0]) if (BINARIES / command[0]).exists() else command[0]
+        return super().run(program, *command[1:], host=host, check=check, user=user)
 
-    def submit(self, seconds: float | Path = 1.0, *options: str) -> int:
-        """A job that sleeps, or waits for a file; its number. It writes a line into its file whenever it starts and
-        when it ends."""
-        script = self.jobs / "job.sh"
-        if not script.exists():
-            note = f"$(hostname) $(date +%s.%N) >> {self.jobs}/$JOB_ID.${{SGE_TASK_ID:-0}}\n"
-            script.write_text(f"#!/bin/sh\necho start {note}{WAITS}echo end {note}")
-            script.chmod(0o755)
-        said = self.run("qsub", "-terse", "-r", "y", "-wd", "/tmp", "-o", "/dev/null", "-e", "/dev/null", *options,
-                        str(script), str(seconds), user=USER, check=False)
-        number = said.stdout.strip().split(".")[0]
-        assert number.isdigit(), said
-        return int(number)
-
-    def ran(self, job: int, task: str = "undefined") -> list[str]:
-        """What the job (or its task) has written: lines "start HOST SECONDS" and "end HOST SECONDS"."""
-        file = self.jobs / f"{job}.{task}"
-        return file.read_text().splitlines() if file.exists() else []
-
-    def ended(self, job: int, task: str = "undefined") -> bool:
-        """Return whether the job has run to its end."""
-        return any(line.startswith("end") for line in self.ran(job, task))
+    def submission(self) -> list[str]:
+        """Return `qsub` for a job that may run again."""
+        return ["qsub", "-terse", "-r", "y", "-wd", "/tmp", "-o", "/dev/null", "-e", "/dev/null"]
 
     def hosts(self) -> set[str]:
         """Execution hosts in the queue that are enabled and heard of."""
         said = etree.fromstring(self.run("qstat", "-f", "-u", "*", "-xml").stdout.encode())
         return {str(one.findtext("name")).partition("@")[2].split(".")[0]
                 for one in said.iterfind("queue_info/Queue-List") if not one.findtext("state")}
-
-    # ------------------------------------------------------------ its VCM
-
-    def enrol(self, *, template: str = "", **knobs: Any) -> None:
-        """A certificate and a configuration for the VCM. `template`: of the nodes it asks for, not the vcluster's."""
-        where = self.folder / "vcm"
-        subprocess.run([str(COD), "--site", str(self.stand.site_file), "vcm", "enroll", self.vcluster, "--into",
-                        str(where)], check=True, capture_output=True)
-        table = {"path": str(BINARIES), "keep": [HEAD], "idle_limit": 4.0, "calm": 1.0, "join_time": 60.0, **knobs}
-        lines = [f"{key} = {_toml(value)}" for key, value in table.items()]
-        with open(where / "vcm.toml", "a") as file:
-            file.write(f'interval = 1.0\ntemplate = "{template}"\n[gridengine]\n' + "\n".join(lines) + "\n")
-
-    def start_vcm(self) -> None:
-        """Run `cod vcm sge` on the head."""
-        pid = self.host(HEAD)
-        with open(self.folder / "vcm.log", "ab") as log:
-            self.vcm = subprocess.Popen(
-                ["nsenter", "-t", str(pid), "--net", "--uts", "--", "unshare", "--mount", "bash", "-c",
-                 f"mount --bind {self.folder}/etc/resolv.conf /etc/resolv.conf; "
-                 f"mount --bind {self.folder}/etc/hosts /etc/hosts; exec \"$@\"", "-",
-                 str(COD), "vcm", "sge", str(self.folder / "vcm/vcm.toml")],
-                env={**os.environ, **self.environment}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True)
-
-    def kill_vcm(self) -> None:
-        """kill -9."""
-        if self.vcm is not None:
-            self.vcm.kill()
-            self.vcm.wait()
-            self.vcm = None
-
-    def log(self) -> str:
-        """What the VCM said."""
-        return (self.folder / "vcm.log").read_text()
-
-    def up(self, template: str, size: int = 1, *options: str) -> None:
-        """Create the vcluster, wait for its head, and set the cell up."""
-        self.make()
-        self.stand.cod("vcluster", "create", self.vcluster, "--size", str(size), "--template", template, *options)
-        self.stand.wait(lambda: self.host(HEAD), 180, "the head is up")
-        self.configure()
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {_toml(each)}" for key, each in value.items()) + "}"
-    return f'"{value}"' if isinstance(value, str) else str(value)

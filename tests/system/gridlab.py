@@ -1,67 +1,43 @@
-"""A Grid Engine pool on a stand, for stories that share it: a vcluster 'pool' with its head, and machines to spare.
-
-Every story begins with `fresh`: what an earlier one has set going is over, and the VCM has seen nothing of it.
-"""
+"""A Grid Engine pool on a stand: see poollab.py."""
 
 from __future__ import annotations
 
-import json
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from lxml import etree
 
-from cod.flows.people import groups
-from cod.states import RequestState
-from cod.store.engine import Tx
-from cod.store.scheduler import requests
-from tests.system.cell import BINARIES, HEAD, USER, Cell
-from tests.system.site_images import offer
-from tests.system.stand import Stand, ip
+from tests.system.cell import BINARIES, Cell
+from tests.system.installation import HEAD, USER
+from tests.system.poollab import PoolLab, pool_lab
+from tests.system.stand import Stand
 from tests.waiting import until
 
-RULES = "inertia = 0\nreclaim_grace = 20\n[nmp]\nport = 8071\nkeepalive = 1\n"
 SPREADING = ["pe_name mpi", "slots 999", "user_lists NONE", "xuser_lists NONE", "start_proc_args NONE",
              "stop_proc_args NONE", "allocation_rule $round_robin", "control_slaves FALSE", "job_is_first_task TRUE",
              "urgency_slots min", "accounting_summary FALSE", "qsort_args NONE"]
-KNOBS: dict[str, Any] = {"slots": 2, "jobs_per_node": 4, "idle_limit": 1.5, "calm": 1.0, "join_time": 150.0,
-                         "unheard_limit": 20.0, "maximum": 3}
 
 
-class GridLab:
-    """See the module. Nodes besides the head are n2, n3 …; `spare` machines are for the pool and for others."""
+class GridLab(PoolLab[Cell]):
+    """See the module."""
+
+    knobs: ClassVar[dict[str, Any]] = {
+        "slots": 2, "jobs_per_node": 4, "idle_limit": 1.5, "calm": 1.0, "join_time": 150.0, "unheard_limit": 20.0,
+        "maximum": 3}
 
     def __init__(self, stand: Stand) -> None:
-        self.stand, self.cell = stand, Cell(stand, "pool")
-        self._gates, self._mark = count(1), 0
-        self._knobs: dict[str, Any] = {}
-
-    # ------------------------------------------------------------ setting up
+        super().__init__(stand, Cell(stand, "pool"))
 
     def up(self) -> None:
-        """The site, the head with its master, which knows no host group yet, and the VCM."""
-        self.stand.serve()
-        for host in self.stand.hosts.values():
-            host.on()
-        for name in self.stand.hosts:
-            self.stand.reaches(name, "inactive")
-        with self.stand.engine.begin() as tx:
-            groups.create(tx, name="top", priority=10, now=time.time())
-        offer(self.stand, "exec")
-        self.cell.up("exec")
+        """A pool whose master knows no host group yet when the VCM comes."""
+        super().up()
         self.cell.know_hosts(8)
         self._bare()
         self.turned_away = self.cell.run("qsub", "-b", "y", "-o", "/dev/null", "-e", "/dev/null", "-wd", "/tmp",
                                          "/bin/true", user=USER, check=False)
-        self.cell.run("qdel", "-f", "-u", "*", check=False)  # it was queued all the same
-        self.cell.enrol()
-        text = (self.cell.folder / "vcm/vcm.toml").read_text()
-        self._settings = text[:text.index("[gridengine]")].replace("interval = 1.0", "interval = 0.5")
+        self.cancel()  # it was queued all the same
         self.start_vcm()
         until(lambda: "d" in self.instances().get(HEAD, ""), "the head stands in the queue, disabled", 180, 0.1)
 
@@ -75,35 +51,17 @@ class GridLab:
         run("qconf", "-Ap", str(self.cell.folder / "mpi"))
         run("qconf", "-mattr", "queue", "pe_list", "smp mpi", "all.q")
 
-    def start_vcm(self, **knobs: Any) -> None:
-        """The VCM with these knobs."""
-        self._knobs = knobs
-        table = {"path": str(BINARIES), "keep": [HEAD], **KNOBS, **knobs}
-        lines = [f"{key} = {json.dumps(value)}" for key, value in table.items()]
-        (self.cell.folder / "vcm/vcm.toml").write_text(self._settings + "[gridengine]\n" + "\n".join(lines) + "\n")
-        self.cell.start_vcm()
+    def cancel(self) -> None:
+        """`qdel` for everybody's jobs."""
+        self.cell.run("qdel", "-f", "-u", "*", check=False)
 
-    def restart_vcm(self, **knobs: Any) -> None:
-        """kill -9, and start again."""
-        self.cell.kill_vcm()
-        self.start_vcm(**knobs)
+    def waits(self) -> bool:
+        """Return whether `qstat` lists a job."""
+        return bool(self.cell.run("qstat", "-u", "*").stdout.strip())
 
-    def fresh(self, **knobs: Any) -> None:
-        """No jobs, no nodes but the head, nothing asked for or on its way, and a VCM that has just been started: of one
-        that runs nobody could say what it has seen and is about to do."""
-        if self._knobs != knobs:  # with others it might keep its nodes
-            self.restart_vcm(**knobs)
-        while True:
-            self.cell.run("qdel", "-f", "-u", "*", check=False)
-            self.shrunk()
-            self.cell.kill_vcm()
-            if self.is_fresh():
-                break
-            self.start_vcm(**knobs)
-        self._mark = len(self.cell.log())
-        self.start_vcm(**knobs)
-
-    # ------------------------------------------------------------ what happens to it
+    def hosts(self) -> set[str]:
+        """Hosts of the queue besides the placeholder."""
+        return set(self.instances()) - {HEAD}
 
     def kill_master(self) -> None:
         """kill -9."""
@@ -121,42 +79,9 @@ class GridLab:
         """Start the master as the head's boot does."""
         self.cell.run("sh", "-c", f"{BINARIES}/sge_qmaster > /dev/null 2>&1 < /dev/null")
 
-    def link(self, machine: str, state: str) -> None:
-        """Pull out or plug in a machine's network cable: `state` is down or up."""
-        number = machine.removeprefix("m")
-        ip("-n", self.stand.namespace, "link", "set", f"v{number}", state)
-
-    # ------------------------------------------------------------ jobs
-
-    def submit(self, count: int, seconds: float | Path, *options: str) -> list[int]:
-        """So many jobs; their numbers. They end after so many seconds, or when the gate is open."""
-        return [self.cell.submit(seconds, *options) for _ in range(count)]
-
-    def gate(self) -> Path:
-        """A file that is not there: jobs wait for it. `touch` opens it."""
-        return self.cell.jobs / f"gate{next(self._gates)}"
-
     def release(self, jobs: list[int]) -> None:
         """Jobs that were submitted with -h may start, all at the same moment, however long submitting them took."""
         self.cell.run("qrls", ",".join(map(str, jobs)))
-
-    def ended(self, jobs: list[int], seconds: float = 240.0) -> None:
-        """Wait until all have run to their end."""
-        until(lambda: all(self.cell.ended(job) for job in jobs),
-              lambda: f"all have ended; {[job for job in jobs if not self.cell.ended(job)]} have not", seconds, 0.1)
-
-    def once(self, jobs: list[int], rescheduled: dict[int, int] | None = None) -> None:
-        """Each has ended once, and started once more than it was rescheduled (by job; others were not)."""
-        for job in jobs:
-            said = [line.split()[0] for line in self.cell.ran(job)]
-            again = (rescheduled or {}).get(job, 0)
-            assert said.count("end") == 1, (job, said)
-            assert said.count("start") == 1 + again, (job, said)
-
-    def placed(self, job: int) -> str:
-        """The host on which it started last; '' before it has started."""
-        said = [line.split()[1] for line in self.cell.ran(job) if line.startswith("start")]
-        return said[-1].split(".")[0] if said else ""
 
     def instances(self) -> dict[str, str]:
         """States of the queue's instances ('' is fine), by host."""
@@ -164,81 +89,9 @@ class GridLab:
         return {str(one.findtext("name")).partition("@")[2].split(".")[0]: one.findtext("state") or ""
                 for one in said.iterfind("queue_info/Queue-List")}
 
-    # ------------------------------------------------------------ nodes
-
-    def states(self) -> dict[str, str]:
-        """The machines' states."""
-        return {name: self.stand.state(name) for name in self.stand.hosts}
-
-    def free(self) -> int:
-        """How many machines are in the reserve."""
-        return sum(state == "inactive" for state in self.states().values())
-
-    def shrunk(self, members: int = 0, seconds: float = 240.0) -> None:
-        """Wait until the pool has so many nodes besides its head, and nothing is asked for or on its way."""
-        until(lambda: self.rests(members),
-              lambda: f"the pool has {members} nodes: {self.states()}, {self.hosts()}, {self.memory()}", seconds, 0.1)
-
-    def rests(self, members: int = 0) -> bool:
-        """Return whether COD, the VCM and the master all count so many nodes, and nothing is to change."""
-        states, memory = self.states(), self.memory()
-        held = [name for name in states if self.stand.node(name).vcluster_id is not None]
-        return (len(held) == len(memory["nodes"]) == 1 + members and set(states.values()) <= {"active", "inactive"}
-                and not memory["requests"] and not memory["reclaims"]
-                and not self.stand.read(_pending) and len(self.hosts()) == members)
-
-    def is_fresh(self) -> bool:
-        """Return whether the pool is as it was when it was made, without a job."""
-        return self.rests() and not self.cell.run("qstat", "-u", "*").stdout.strip()
-
-    def hosts(self) -> set[str]:
-        """Hosts of the queue besides the placeholder."""
-        return set(self.instances()) - {HEAD}
-
-    def grants(self) -> int:
-        """How many nodes were ever given to the pool."""
-        return sum(1 for name in self.stand.hosts for move in self.stand.history(name) if move["to_state"] == "active")
-
-    def active(self, name: str) -> int:
-        """How many nodes of a vcluster are active."""
-        held = self.stand.cod("node", "list", "--vcluster", name)
-        return sum(node["state"] == "active" for node in held)
-
-    def memory(self) -> dict[str, Any]:
-        """What the VCM has written down; nothing, while it is being replaced."""
-        try:
-            found: dict[str, Any] = json.loads((self.cell.folder / "vcm/state.json").read_text())
-        except (FileNotFoundError, ValueError):
-            return {"nodes": {}, "requests": {}, "reclaims": {}, "keys": 0}
-        return found
-
-    def remembers(self, truth: Callable[[dict[str, Any]], Any], what: str, seconds: float = 180.0) -> None:
-        """Wait until the VCM's memory is so."""
-        until(lambda: truth(self.memory()), lambda: f"{what}: {self.memory()}", seconds, 0.01)
-
-    def says(self, words: str, seconds: float = 180.0) -> None:
-        """Wait until the VCM has said that, in this story."""
-        self.stand.wait(lambda: words in self.said(), seconds, f"the VCM says {words!r}")
-
-    def said(self) -> str:
-        """What the VCM has said in this story."""
-        return self.cell.log()[self._mark:]
-
-
-def _pending(tx: Tx) -> list[Any]:
-    return requests.every(tx, states=[RequestState.PENDING])
-
 
 @contextmanager
 def gridlab(folder: Path, machines: int) -> Iterator[GridLab]:
-    """A pool on a stand of so many machines, the first of them its head."""
-    with Stand(folder, machines=machines, policy=RULES) as stand:
-        lab = GridLab(stand)
-        try:
-            lab.up()
-            yield lab
-        finally:
-            lab.cell.kill_vcm()
-            if sys.exc_info()[0] is not None and (lab.cell.folder / "vcm.log").exists():
-                print(lab.cell.log()[-6000:])
-
+    """A Grid Engine pool on a stand of so many machines."""
+    with pool_lab(folder, machines, GridLab) as lab:
+        yield lab

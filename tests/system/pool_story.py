@@ -16,7 +16,8 @@ from cod.client import ApiError, Unreachable
 from cod.lab.spec import LabDisk, LabNode
 from cod.vcm.gridengine.view import NotUnderstood, read
 from tests.system.annex import HEAD, POWERLESS, Annex, annex
-from tests.system.cell import USER, Cell
+from tests.system.cell import Cell
+from tests.system.installation import USER
 from tests.system.qemu import TEMPLATES, Rack, rack
 
 VCLUSTER, IMAGE = "pool", "execd"

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.system.cell import BINARIES, HEAD
+from tests.system.cell import BINARIES
 from tests.system.gridlab import GridLab, gridlab
+from tests.system.installation import HEAD
 from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("gridengine")]

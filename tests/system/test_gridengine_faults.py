@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.system.cell import HEAD
 from tests.system.gridlab import GridLab, gridlab
+from tests.system.installation import HEAD
 from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("gridengine-faults")]

@@ -1,0 +1,65 @@
+"""A Slurm pool on a stand: see poollab.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tests.system.poollab import PoolLab, pool_lab
+from tests.system.slurmcell import SlurmCell
+from tests.system.stand import Stand
+
+
+class SlurmLab(PoolLab[SlurmCell]):
+    """See the module. Nodes have one CPU if a story does not say otherwise."""
+
+    knobs: ClassVar[dict[str, Any]] = {
+        "idle_limit": 1.5, "calm": 1.0, "join_time": 60.0, "unheard_limit": 20.0, "maximum": 3}
+
+    def __init__(self, stand: Stand) -> None:
+        super().__init__(stand, SlurmCell(stand, "pool"))
+
+    def up(self) -> None:
+        """A pool whose VCM knows its head."""
+        super().up()
+        self.start_vcm()
+        self.remembers(lambda memory: memory["nodes"], "the VCM knows the head")
+
+    def fresh(self, **knobs: Any) -> None:
+        """Begin a story; nodes have one CPU again."""
+        super().fresh(**knobs)
+        self.cell.nodes_are(1)
+
+    def cancel(self) -> None:
+        """`scancel` for everybody's jobs."""
+        self.cell.run("scancel", "--user=alice")
+
+    def waits(self) -> bool:
+        """Return whether `squeue` lists a job that has not ended."""
+        return bool(self.cell.queue())
+
+    def hosts(self) -> set[str]:
+        """Nodes that have registered."""
+        return set(self.cell.nodes())
+
+    def release(self, jobs: list[int]) -> None:
+        """Jobs that were submitted with --hold may start, all at the same moment."""
+        self.cell.run("scontrol", "release", ",".join(map(str, jobs)))
+
+    def kill_master(self) -> None:
+        """kill -9 of slurmctld."""
+        self.cell.run("kill", "-9", (self.cell.own / "slurmctld.pid").read_text().strip())
+
+    def start_master(self) -> None:
+        """Start slurmctld as the head's boot does, and wait until it answers."""
+        self.cell.run("sh", "-c", "slurmctld > /dev/null 2>&1 < /dev/null")
+        self.stand.wait(self.cell.answers, 60, "slurmctld answers")
+
+
+@contextmanager
+def slurmlab(folder: Path, machines: int) -> Iterator[SlurmLab]:
+    """A Slurm pool on a stand of so many machines."""
+    with pool_lab(folder, machines, SlurmLab) as lab:
+        yield lab
