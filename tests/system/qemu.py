@@ -9,6 +9,7 @@ an emulated processor is slow, and only what never happens is a failure.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import tempfile
@@ -66,8 +67,26 @@ class Rack(Stage):
         return path.read_bytes().decode(errors="replace") if path.exists() else ""
 
     def page(self, address: str) -> str:
-        """What the system at `address` serves, '' if it does not (yet)."""
-        return self.inside(["busybox", "wget", "-q", "-O", "-", f"http://{address}/"], 10)
+        """What the system at `address` serves, once it answers."""
+        return str(self.wait(lambda: self._get(address, "/"), f"the system at {address} serves its page"))
+
+    def identity(self, name: str) -> dict[str, Any]:
+        """What a hello image on the machine says of itself, {} if it does not answer (yet)."""
+        address = self.node(name).get("address")
+        said = address and self._get(address, "/identity.json")
+        return dict(json.loads(said)) if said else {}
+
+    def booted(self, name: str, times: int) -> dict[str, Any]:
+        """Wait until the hello image on the machine has booted `times` times; what it says of itself then."""
+        def there() -> dict[str, Any]:
+            said = self.identity(name)
+            return said if said.get("boots") == times else {}
+
+        return dict(self.wait(there, lambda: f"{name} has booted {times} times; it says {self.identity(name)}"))
+
+    def _get(self, address: str, path: str) -> str:
+        """What is served there, '' if nothing is (yet)."""
+        return self.inside(["busybox", "wget", "-q", "-O", "-", f"http://{address}{path}"], 10)
 
     def bytes_sent(self) -> int:
         """What the server's side has sent into the machines' network so far."""

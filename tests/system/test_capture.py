@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import signal
 import subprocess
@@ -33,7 +32,7 @@ ROOT_AT = 2 + linux.SYSTEM_MIB  # MiB: where hello-b's root file system begins
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     """A running site with two machines, idle, and a template that writes the first 8 MiB of a disk."""
-    with Stand(tmp_path_factory.mktemp("capture"), machines=2, policy="heartbeat = 1.0") as stand:
+    with Stand(tmp_path_factory.mktemp("capture"), machines=2) as stand:
         stand.serve()
         for name in ("m1", "m2"):
             stand[name].on()
@@ -136,18 +135,6 @@ MACHINES = (LabNode("a", "bios", disks=(LabDisk(1 << 30, "virtio"),)),
             LabNode("b", "uefi", disks=(LabDisk(800 << 20, "nvme"),)))
 
 
-def identity(stand: Rack, name: str) -> dict[str, Any]:
-    """What the machine's own page says of it."""
-    address = stand.node(name)["address"]
-    said = stand.inside(["busybox", "wget", "-q", "-O", "-", f"http://{address}/identity.json"], 10) if address else ""
-    return dict(json.loads(said)) if said else {}
-
-
-def has_booted(stand: Rack, name: str, times: int) -> dict[str, Any]:
-    return dict(stand.wait(lambda: (found := identity(stand, name)).get("boots") == times and found,
-                           f"{name} has booted {times} times; it says {identity(stand, name)}"))
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_running_nodes_disk_boots_on_another_machine(tmp_path: Path) -> None:
@@ -162,7 +149,7 @@ def test_a_running_nodes_disk_boots_on_another_machine(tmp_path: Path) -> None:
         stand.cod("vcluster", "create", "web", "--size", "1", "--template", "hello-b")
         first = stand.wait(lambda: [m.name for m in MACHINES if stand.state(m.name) == "active"], "one is active")[0]
         other = next(m.name for m in MACHINES if m.name != first)
-        before = has_booted(stand, first, 1)
+        before = stand.booted(first, 1)
         node = stand.node(first)["name"]
         stand.cod("node", "capture", node, "--image", "golden")
 
@@ -174,14 +161,14 @@ def test_a_running_nodes_disk_boots_on_another_machine(tmp_path: Path) -> None:
         done = stand.wait(over, "the capture is over")
         assert done["state"] == "done", done["reason"]
         stand.cod("vcluster", "create", "copy", "--size", "1", "--template", "golden")
-        after = has_booted(stand, first, 2)
+        after = stand.booted(first, 2)
         assert {key: after[key] for key in after if key != "boots"} == {
             key: before[key] for key in before if key != "boots"}, "the node is who it was"
         seed = f'"instance-id": "{before["instance"]}"'.encode()
         assert seed in stand.disk(first).read_bytes()
         check_image(stand, tmp_path, seed)
         stand.reaches(other, "active")
-        copy = has_booted(stand, other, 2)
+        copy = stand.booted(other, 2)
         assert (copy["image"], copy["digest"]) == (before["image"], before["digest"])
         assert (copy["hostname"], copy["domain"]) == (stand.node(other)["hostname"], "copy.cod.demo")
         assert copy["instance"] != before["instance"]

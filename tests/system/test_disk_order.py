@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from cod.lab.spec import LabDisk, LabNode
-from tests.system.qemu import CHECKOUT, Rack, build_all, offer, rack
+from tests.system.qemu import CHECKOUT, build_all, offer, rack
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("disks"), pytest.mark.timeout(2400)]
 
@@ -32,18 +31,6 @@ TEMPLATE = """<template name="{name}">
 </template>"""
 
 
-def boots(stand: Rack, name: str, count: int) -> dict[str, str]:
-    """Wait until the machine's system has booted `count` times; what it says about itself then."""
-    def there() -> dict[str, str]:
-        with stand.client() as api:
-            address = api.get(f"/nodes/{stand.node(name)['name']}")["address"]
-        page = stand.inside(["busybox", "wget", "-q", "-O", "-", f"http://{address}/identity.json"], 10)
-        said = json.loads(page) if page else {}
-        return said if str(said.get("boots")) == str(count) else {}
-
-    return dict(stand.wait(there, f"{name} has booted its system {count} times"))
-
-
 def test_what_is_written_is_what_is_booted(tmp_path: Path) -> None:
     build_all("hello-a", "hello-b")
     with rack(MACHINES) as stand:
@@ -59,7 +46,7 @@ def test_what_is_written_is_what_is_booted(tmp_path: Path) -> None:
             stand.cod("vcluster", "create", f"on-{name}", "--size", "1", "--template", name)
         for name, (_rule, place, _requires) in RULES.items():
             stand.reaches(name, "active")
-            assert boots(stand, name, 1)["image"] == "hello-a"
+            assert stand.booted(name, 1)["image"] == "hello-a"
             assert "boot_failed" not in [row["event"] for row in stand.history(name)]
             written = [any(stand.disk(name, n).read_bytes()[: 2 * MIB]) for n in range(2)]
             assert written == [n == place for n in range(2)], f"{name}: another disk was written"
@@ -71,5 +58,5 @@ def test_what_is_written_is_what_is_booted(tmp_path: Path) -> None:
                             "bs=1M", "conv=sparse,notrunc", "status=none"], check=True)
             stand.power(name, "on")
         for name in RULES:
-            assert boots(stand, name, 2)["image"] == "hello-a"
+            assert stand.booted(name, 2)["image"] == "hello-a"
             assert stand.state(name) == "active"

@@ -266,10 +266,10 @@ def test_a_volume_from_its_creation_to_its_end(whole: Whole, stand: NfsStand) ->
     path = whole.wait("ready").volume.path
     assert (stand.sees("a", path, whole.gid), stand.sees("b", path, whole.gid)) == (True, False)
     whole.run(flows.detach, name="site/data", vcluster="web", now=time.time())
-    until(lambda: not whole.show().attachments, seconds=20)
+    until(lambda: not whole.show().attachments)
     assert not stand.sees("a", path, whole.gid)
     whole.run(flows.delete, name="site/data", actor="user:ann", site=whole.site, now=time.time())
-    until(lambda: not whole.run(flows.every, now=time.time()), seconds=20)
+    until(lambda: not whole.run(flows.every, now=time.time()))
     assert stand.runs("test", "-e", path).returncode != 0
 
 

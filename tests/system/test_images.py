@@ -105,6 +105,15 @@ def line(lab: str, node: str, boots: int = 1) -> dict[str, str]:
     return found
 
 
+def served(lab: str, address: str, path: str) -> str:
+    """What a machine's web server shows, once it answers."""
+    def asked() -> bytes:
+        return control.run_inside(lab, ["curl", "-sS", "-m", "10", f"http://{address}{path}"],
+                                  stdout=subprocess.PIPE).communicate()[0]
+
+    return str(until(asked, f"http://{address}{path} answers", 120).decode())
+
+
 def test_the_opaque_image_says_hello_with_its_own_boot_code(lab: str) -> None:
     def text() -> str:
         return control.console(lab, "o1").read_bytes().decode(errors="replace")
@@ -125,13 +134,10 @@ def test_a_hello_image_says_who_it_is(lab: str, facts: dict[str, dict[str, Any]]
     assert hello["digest"] == facts[image]["digest"], "the running machine has found every bit of the built image"
     assert hello["firmware"] == machine.firmware
     assert (hello["hostname"], hello["domain"]) == (f"host-{node}", "web.cod.test")
-    page = control.run_inside(lab, ["curl", "-sS", "-m", "10", f"http://{hello['address']}/identity.json"],
-                              stdout=subprocess.PIPE).communicate()[0]
-    shown = json.loads(page)
+    shown = json.loads(served(lab, hello["address"], "/identity.json"))
     assert shown.items() >= {key: hello[key] for key in ("image", "version", "digest", "hostname", "domain",
                                                          "address", "firmware")}.items()
-    front = control.run_inside(lab, ["curl", "-sS", "-m", "10", f"http://{hello['address']}/"],
-                               stdout=subprocess.PIPE).communicate()[0].decode()
+    front = served(lab, hello["address"], "/")
     assert f"<h1>host-{node}</h1>" in front
     assert facts[image]["digest"] in front
 

@@ -9,7 +9,7 @@ import pytest
 
 from cod.lab.spec import LabDisk, LabNode
 from images import build, grub, linux
-from tests.system.qemu import Rack, build_all, rack
+from tests.system.qemu import build_all, rack
 from trampoline.recipe import packages
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("layouts"), pytest.mark.timeout(2400)]
@@ -50,13 +50,6 @@ def pieces(folder: Path) -> dict[str, Path]:
     return found
 
 
-def says(stand: Rack, name: str) -> dict[str, str]:
-    with stand.client() as api:
-        address = api.get(f"/nodes/{stand.node(name)['name']}")["address"]
-    page = stand.inside(["busybox", "wget", "-q", "-O", "-", f"http://{address}/identity.json"], 10)
-    return dict(json.loads(page))
-
-
 def test_four_layouts_boot(tmp_path: Path) -> None:
     build_all("hello-a")
     digest = json.loads((build.CHECKOUT / "build/images/hello-a.json").read_text())["digest"]
@@ -77,5 +70,5 @@ def test_four_layouts_boot(tmp_path: Path) -> None:
             stand.cod("vcluster", "create", name, "--size", "1", "--template", name)
         for name, table in KINDS.items():
             stand.reaches(name, "active")
-            assert says(stand, name)["digest"] == digest, f"{name}: {table}"
+            assert stand.booted(name, 1)["digest"] == digest, f"{name}: {table}"
             assert "boot_failed" not in [row["event"] for row in stand.history(name)]

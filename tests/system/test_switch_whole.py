@@ -24,7 +24,7 @@ def test_a_machine_on_a_switch_port() -> None:
         assert (port["switch"], port["port"], port["source"]) == (switch, "tap0n0", "lldp")
         stand.cod("vcluster", "create", "web", "--size", "1", "--template", "hello-a")
         node = stand.reaches("n1", "active")
-        stand.wait(lambda: "hello" in stand.page(node["address"]), "its system's page, over the switch")
+        assert "hello" in stand.page(node["address"]), "its system's page, over the switch"
         tags = network.switch_of(record.namespace(stand.lab))
         assert tags.vsctl("get", "port", "tap0n0", "tag") == "1"
         (seen,) = stand.cod("switch", "list")
