@@ -7,26 +7,56 @@ not what shall change. What they raise is logged and tried again later.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from cod.wire.nmp.bodies import Member, Named, Reclaim
+from cod.wire.nmp import bodies
+from cod.wire.nmp.bodies import Named, Reclaim
 
-__all__ = ["Demand", "GivenUp", "Member", "Named", "NotYet", "Pool", "Recalling", "Reclaim"]
+__all__ = ["ANY", "Demand", "GivenUp", "Member", "Named", "Nodeset", "NotYet", "Pool", "Recalling", "Reclaim"]
+
+
+@dataclass(frozen=True, slots=True)
+class Nodeset:
+    """A kind of nodes that a pool asks for: its name among the pool's own, and what COD is told to look for.
+
+    template, requires   as in a VCM's settings; '' what those say
+    """
+
+    name: str = ""
+    template: str = ""
+    requires: str = ""
+
+
+ANY = Nodeset()  # the nodes of a pool whose nodes are all alike
+
+
+@dataclass(frozen=True, slots=True)
+class Member(bodies.Member):
+    """A node of the vcluster, as a pool sees it. `nodeset`: the name of the one it was asked for as, '' where that is
+    not known; `since`: when it was added, in seconds since the epoch, 0 before that."""
+
+    nodeset: str = ""
+    since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a pool wants. `grow`: so many nodes more than it has and than are coming; `leave`: hostnames that may go.
+    """What a pool wants.
 
-    withdraw  so many of the nodes that were asked for and are not granted yet are not needed any more
+    grow      by nodeset, so many nodes more than it has and than are coming
+    leave     hostnames that may go
+    drain     hostnames that go as soon as the work on them has ended: `recall` names them with no end in time
+    withdraw  by the nodeset's name, so many of those asked for and not granted yet are not needed any more
     why       for the log, and for COD's own pages
     """
 
-    grow: int = 0
+    grow: Mapping[Nodeset, int] = field(default_factory=dict)
     leave: tuple[str, ...] = ()
-    withdraw: int = 0
+    drain: tuple[str, ...] = ()
+    withdraw: Mapping[str, int] = field(default_factory=dict)
     why: str = ""
 
 
@@ -42,10 +72,11 @@ class GivenUp(Exception):
 class Pool(Protocol):
     """A pool that runs on a vcluster's nodes."""
 
-    def look(self, members: Mapping[str, Member], coming: int, now: float) -> Demand:
-        """Return what is wanted? Asked every `interval`.
+    def look(self, members: Mapping[str, Member], coming: Counter[str], now: float) -> Demand:
+        """Return what is wanted. Asked every `interval`.
 
-        members  by hostname: nodes that were added; `coming`: nodes asked for, or granted and not yet added
+        members  by hostname: nodes that were added; `coming`: nodes asked for, or granted and not yet added, by the
+                 nodeset's name
         """
         ...
 
@@ -74,5 +105,6 @@ class Recalling(Protocol):
 
     def recall(self, promised: Mapping[str, float]) -> None:
         """The VCM was started anew: these nodes were named by `choose` in its former life and have not been given back;
-        by hostname, when each was promised, in seconds since the epoch. Called first of all, and must not block."""
+        by hostname, when each was promised, in seconds since the epoch: infinity for those that `look` drains. Called
+        first of all, and must not block."""
         ...

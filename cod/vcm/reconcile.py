@@ -9,8 +9,9 @@ that is said twice is the same to COD as said once. What goes wrong with one ste
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from twisted.internet.defer import DeferredLock
@@ -130,7 +131,7 @@ class Reconciler(RetryingSteps):
             return
         if added and ours.member == member:  # it may have started anew meanwhile
             log.info("%s (%s) takes part now", member.hostname, member.node)
-            ours.added = True
+            ours.added, ours.member = True, replace(member, since=member.since or self._clock())
             self._remember()
 
     # ------------------------------------------------------------ leaving
@@ -206,10 +207,11 @@ class Reconciler(RetryingSteps):
         fit = [ours for ours in self._state.nodes.values()
                if not ours.lost and (not would_do or would_do & {ours.member.hostname, ours.member.node})]
         lacking = reclaim.count - sum(ours.reclaim == reclaim.reclaim for ours in self._state.nodes.values())
-        for ours in [ours for ours in fit if ours.leaving and not ours.reclaim][:max(0, lacking)]:
+        going = [ours for ours in fit if ours.leaving and not ours.reclaim and not ours.draining]
+        for ours in going[:max(0, lacking)]:
             ours.reclaim = reclaim.reclaim
             lacking -= 1
-        hosts = {ours.member.hostname: ours for ours in fit if not ours.leaving}
+        hosts = {ours.member.hostname: ours for ours in fit if not ours.leaving or ours.draining}
         if lacking > 0 and hosts:
             members = {host: ours.member for host, ours in hosts.items()}
             chosen = await self._in_thread(
@@ -236,8 +238,9 @@ class Reconciler(RetryingSteps):
         demand = await self._in_thread(self._pool.look, members, state.coming(), self._clock())
         self._next_look = self._clock() + self._options.interval  # one that failed is made again with the next round
         if self._options.dry_run:
-            if demand.grow or demand.leave:
-                log.info("would ask for %d nodes, give back %s: %s", demand.grow, list(demand.leave), demand.why)
+            if demand.grow or demand.leave or demand.drain:
+                log.info("would ask for %d nodes, give back %s: %s", sum(demand.grow.values()),
+                         [*demand.leave, *demand.drain], demand.why)
             return
         await self._withdraw(demand.withdraw)
         if self._clock() >= self._keep_until:
@@ -245,10 +248,11 @@ class Reconciler(RetryingSteps):
         if self._clock() >= self._quiet_until:
             await self._grow(demand)
 
-    async def _withdraw(self, count: int) -> None:
-        """Take back the newest requests: the others have waited longer."""
-        known = [(key, asked) for key, asked in self._state.requests.items() if asked.request]
-        for key, asked in known[::-1][:max(0, count)]:
+    async def _withdraw(self, surplus: Mapping[str, int]) -> None:
+        """Take back the newest requests of each nodeset: the others have waited longer."""
+        known = [(key, asked) for key, asked in reversed(self._state.requests.items()) if asked.request]
+        for key, asked in [one for name, count in surplus.items()
+                           for one in [one for one in known if one[1].nodeset.name == name][:max(0, count)]]:
             try:
                 await self._ask(Withdraw(asked.request))
             except NmpError as refusal:
@@ -259,25 +263,27 @@ class Reconciler(RetryingSteps):
 
     def _mark_leaving(self, demand: Demand) -> None:
         hosts = self._state.hosts()
-        going = [hosts[name] for name in demand.leave if name in hosts and not hosts[name].leaving]
+        going = [hosts[name] for name in (*demand.leave, *demand.drain) if name in hosts and not hosts[name].leaving]
         for ours in going:
             ours.leaving = demand.why or "not needed any more"
+            ours.within = inf if ours.member.hostname in demand.drain else 0.0
         if going:
             self._remember()
             self._soon(0.0)
 
     async def _grow(self, demand: Demand) -> None:
         """Request nodes, each by itself: what can be had now shall not wait for what cannot."""
-        for _ in range(demand.grow):
+        for nodeset in [nodeset for nodeset, count in demand.grow.items() for _ in range(count)]:
             key = self._state.new_key()
-            self._state.requests[key] = OpenRequest(1)
+            self._state.requests[key] = OpenRequest(1, nodeset=nodeset)
             self._remember()  # first: asked twice under one key is asked once
             if not await self._request(key, self._state.requests[key], demand.why):
                 return
 
     async def _request(self, key: str, asked: OpenRequest, why: str = "") -> bool:
         """Make the request; False when COD says no."""
-        wanted = Wanted(asked.count, self._options.template, self._options.requires)
+        wanted = Wanted(asked.count, asked.nodeset.template or self._options.template,
+                        asked.nodeset.requires or self._options.requires)
         try:
             answer = await self._ask(RequestNodes(key, (wanted,), reason=why))
         except NmpError as refusal:

@@ -105,10 +105,12 @@ def _values(path: Path) -> dict[str, Any]:
 
 
 def reference(table: type[Table]) -> str:
-    """Return the keys of a table as a Markdown table; those that open a table of their own are left out."""
+    """Return the keys of a table as a Markdown table, without those that it has from another, and those that open a
+    table of their own."""
     lines = ["| Key | Default | Meaning |", "|---|---|---|"]
     for key, field in table.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Table):
+        if key not in table.__annotations__ or (
+                isinstance(field.annotation, type) and issubclass(field.annotation, Table)):
             continue
         default = "required" if field.is_required() else f"`{json.dumps(field.default)}`"
         lines.append(f"| `{key}` | {default} | {field.description} |")

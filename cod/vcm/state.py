@@ -5,18 +5,23 @@ from __future__ import annotations
 import dataclasses
 import json
 import secrets
+from collections import Counter
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from cod.vcm.files import put
-from cod.wire.nmp.bodies import Body, Grant, Lease, Member, Named, NodeState, Reclaim, ReclaimOver, Refusal, Vcluster
+from cod.vcm.pool import ANY, Member, Nodeset
+from cod.wire.nmp import bodies
+from cod.wire.nmp.bodies import Body, Grant, Lease, Named, NodeState, Reclaim, ReclaimOver, Refusal, Vcluster
 
 
 @dataclass(slots=True)
 class OwnNode:
     """A node of the vcluster: `added` to the pool; `leaving`: why it is to be given back ('' it is not); `reclaim`: for
-    which reclaim it was named, 0 for none; `within`: when, in seconds since the epoch, it was promised."""
+    which reclaim it was named, 0 for none; `within`: when, in seconds since the epoch, it was promised, or infinity for
+    one that leaves when its work has ended."""
 
     member: Member
     added: bool = False
@@ -29,13 +34,19 @@ class OwnNode:
         """Return whether the node has left the vcluster."""
         return self.member.state == "lost"
 
+    @property
+    def draining(self) -> bool:
+        """Return whether the node leaves only when its work has ended."""
+        return bool(self.leaving) and self.within == inf
+
 
 @dataclass(slots=True)
 class OpenRequest:
-    """A request, by its key: its number once COD has told it, and how many nodes it is for."""
+    """A request, by its key: how many nodes of which nodeset it is for, and its number once COD has told it."""
 
     count: int
     request: int = 0
+    nodeset: Nodeset = ANY
 
 
 @dataclass(slots=True)
@@ -63,10 +74,13 @@ class VcmState:
         """Return the nodes by hostname, without those that are lost: another may have got the name of one."""
         return {ours.member.hostname: ours for ours in self.nodes.values() if not ours.lost}
 
-    def coming(self) -> int:
-        """Return nodes asked for, or granted and not yet added."""
-        on_their_way = sum(not (ours.added or ours.leaving or ours.lost) for ours in self.nodes.values())
-        return on_their_way + sum(asked.count for asked in self.requests.values())
+    def coming(self) -> Counter[str]:
+        """Return how many nodes are asked for, or granted and not yet added, by nodeset."""
+        found = Counter(ours.member.nodeset for ours in self.nodes.values()
+                        if not (ours.added or ours.leaving or ours.lost))
+        for asked in self.requests.values():
+            found[asked.nodeset.name] += asked.count
+        return found
 
     def promised(self) -> dict[str, float]:
         """Return when each node that was named for a reclaim, and is still here, was promised: by hostname."""
@@ -80,9 +94,9 @@ class VcmState:
     def hear(self, body: Body) -> None:
         """Take in what COD says."""
         if isinstance(body, Grant):
-            self.requests.pop(body.key, None)
+            asked = self.requests.pop(body.key, None)
             for member in body.members:
-                self._comes(replace(member, attributes=""))
+                self._comes(member, asked.nodeset.name if asked else "")
         elif isinstance(body, NodeState):
             self._came_to(body)
         elif isinstance(body, Refusal):
@@ -104,23 +118,23 @@ class VcmState:
             elif ours.lost or ours.member.hostname != member.hostname:
                 self._comes(member)
             else:
-                ours.member = member
+                ours.member = _own(member, ours.member.nodeset, ours.member.since)
         for name, member in there.items():
-            self.nodes.setdefault(name, OwnNode(member))
+            self.nodes.setdefault(name, OwnNode(_own(member)))
         pending = {request.request: request.key for request in now.requests if request.key}
         kept = {key: asked for key, asked in self.requests.items() if not asked.request or asked.request in pending}
         self.requests = {key: OpenRequest(1, number) for number, key in pending.items()} | kept
         self.reclaims = {reclaim.reclaim: reclaim for reclaim in now.reclaims}
         self.sure = True
 
-    def _comes(self, member: Member) -> None:
+    def _comes(self, member: bodies.Member, nodeset: str = "") -> None:
         """A node becomes the vcluster's. One that is known has been given back, or lost, in between: what the pool
         still has of it, perhaps under another name, is struck off by itself."""
         known = self.nodes.get(member.node)
         if known is not None and (known.lost or known.member.hostname != member.hostname):
             known.member = replace(known.member, state="lost")
             self.nodes[f"{member.node}/{known.member.hostname}"] = known
-        self.nodes[member.node] = OwnNode(member)
+        self.nodes[member.node] = OwnNode(_own(member, nodeset))
 
     def forget(self, ours: OwnNode) -> bool:
         """Forget a node that is gone; return False where that was known."""
@@ -135,7 +149,7 @@ class VcmState:
         if ours is not None:
             ours.member = replace(ours.member, state=told.state, address=told.address or ours.member.address)
             if told.state not in ("active", "lost"):  # it starts anew: what was added of it is not there any more
-                ours.added = False
+                ours.added, ours.member = False, replace(ours.member, since=0.0)
 
     def _asked_back(self, asked: Reclaim) -> None:
         """Remember a reclaim, perhaps for fewer than before: of those that were promised the ones that take longest may
@@ -150,6 +164,12 @@ class VcmState:
         for ours in self.nodes.values():
             if ours.reclaim == over.reclaim and over.state == "cancelled":
                 ours.reclaim, ours.leaving, ours.within = 0, "", 0.0
+
+
+def _own(member: bodies.Member, nodeset: str = "", since: float = 0.0) -> Member:
+    """Return the node as the pool sees it; its type's attributes are not kept."""
+    told = {field.name: getattr(member, field.name) for field in dataclasses.fields(bodies.Member)}
+    return Member(**{**told, "attributes": ""}, nodeset=nodeset, since=since)
 
 
 class BadState(Exception):
@@ -175,7 +195,8 @@ def _state(known: dict[str, Any]) -> VcmState:
     return VcmState(
         known["vcluster"], int(known["seen"]), int(known["keys"]),
         {name: OwnNode(**{**node, "member": Member(**node["member"])}) for name, node in known["nodes"].items()},
-        {key: OpenRequest(**asked) for key, asked in known["requests"].items()},
+        {key: OpenRequest(**{**asked, "nodeset": Nodeset(**asked.get("nodeset", {}))})
+         for key, asked in known["requests"].items()},
         {int(number): Reclaim(**{**reclaim, "nodes": tuple(Named(**node) for node in reclaim["nodes"])})
          for number, reclaim in known["reclaims"].items()},
         str(known["birth"]), bool(known["sure"]), bool(known["warned"]))

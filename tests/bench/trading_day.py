@@ -21,7 +21,8 @@ from cod.client import ApiError, Unreachable
 from cod.flows.people import groups
 from cod.model import Energy
 from cod.policy.scheduler.energy import watts
-from cod.vcm.gridengine.view import NotUnderstood, View, read
+from cod.vcm.batch.commands import NotUnderstood
+from cod.vcm.gridengine.view import View, read
 from tests.system.cell import Cell
 from tests.system.site_images import offer
 from tests.system.stand import Stand

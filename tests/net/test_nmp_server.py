@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import ssl
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -33,7 +34,7 @@ from cod.store.nodes import nodes as node_rows
 from cod.store.scheduler import requests as request_rows
 from cod.store.scheduler import vclusters as vcluster_rows
 from cod.vcm.connect import over_tls
-from cod.vcm.pool import Demand
+from cod.vcm.pool import ANY, Demand
 from cod.vcm.service import Options, VcmService
 from cod.wire.nmp import bodies as b
 from tests.net.nmplab import NOW, Client, enrolled, founded, port
@@ -409,9 +410,10 @@ class Toy:
     def __init__(self) -> None:
         self.want, self.members, self.said = 1, dict[str, str](), list[str]()
 
-    def look(self, members: Any, coming: int, now: float) -> Demand:
-        more = self.want - len(members) - coming
-        return Demand(max(0, more), tuple(sorted(members)[self.want:]), max(0, -more), "told to")
+    def look(self, members: Any, coming: Counter[str], now: float) -> Demand:
+        more = self.want - len(members) - coming.total()
+        return Demand({ANY: max(0, more)}, tuple(sorted(members)[self.want:]), withdraw={"": max(0, -more)},
+                      why="told to")
 
     def add(self, member: b.Member) -> None:
         self.members[member.hostname] = member.address

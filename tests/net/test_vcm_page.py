@@ -25,7 +25,8 @@ from cod.pool import Pool, in_transaction
 from cod.security.ca import Ca
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.vcm.gridengine.pool import GridEngineSettings, GridEngineTable
+from cod.vcm.batch.settings import BatchTable
+from cod.vcm.gridengine.settings import GridEngineSettings, GridEngineTable
 from cod.vcm.settings import Settings, load, reference
 from tests.net.nmplab import NOW, enrolled, founded, port
 from tests.ports import free_port
@@ -43,10 +44,10 @@ def example(language: str, place: int = 0) -> str:
     return found[place]
 
 
-@pytest.mark.parametrize("table", [Settings, GridEngineTable])
+@pytest.mark.parametrize("table", [Settings, BatchTable, GridEngineTable])
 def test_the_page_has_the_settings_as_they_are(table: Any) -> None:
     """After a change: `python -c 'from cod.vcm.settings import *; print(reference(Settings))'`, and paste it; the same
-    with GridEngineTable of cod.vcm.gridengine.pool."""
+    with BatchTable of cod.vcm.batch.settings and GridEngineTable of cod.vcm.gridengine.settings."""
     assert reference(table) in PAGE
 
 

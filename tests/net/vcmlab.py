@@ -7,7 +7,7 @@ transaction. Nothing here imitates either side: service, link, sessions, flows a
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -32,7 +32,7 @@ from cod.store.engine import Tx, connect
 from cod.store.nodes import nodes
 from cod.store.scheduler import vclusters as vcluster_rows
 from cod.vcm.link import Link
-from cod.vcm.pool import Demand, GivenUp
+from cod.vcm.pool import ANY, Demand, GivenUp
 from cod.vcm.retry import Options
 from cod.vcm.service import VcmService
 from cod.wire.nmp import bodies as b
@@ -188,12 +188,12 @@ class Toy:
     def __init__(self, books: Books, life: Life) -> None:
         self._books, self._life = books, life
 
-    def look(self, members: Any, coming: int, now: float) -> Demand:
+    def look(self, members: Any, coming: Counter[str], now: float) -> Demand:
         self._life.step("look")
         assert members.keys() <= self._books.members.keys()
-        more = self._books.want - len(members) - coming
+        more = self._books.want - len(members) - coming.total()
         leave = tuple(sorted(members)[self._books.want:]) if not coming else ()
-        return Demand(max(0, more), leave, max(0, -more), "told to")
+        return Demand({ANY: max(0, more)}, leave, withdraw={"": max(0, -more)}, why="told to")
 
     def add(self, member: b.Member) -> None:
         self._life.step("add")

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 from cod.client import ApiError, Unreachable
 from cod.lab.spec import LabDisk, LabNode
-from cod.vcm.gridengine.view import NotUnderstood, read
+from cod.vcm.batch.commands import NotUnderstood
+from cod.vcm.gridengine.view import read
 from tests.system.annex import HEAD, POWERLESS, Annex, annex
 from tests.system.cell import Cell
 from tests.system.installation import USER

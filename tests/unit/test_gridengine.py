@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cod.vcm.gridengine import resize
-from cod.vcm.gridengine.resize import NodeOffer, PoolChange, ResizeRules
-from cod.vcm.gridengine.view import Host, NotUnderstood, Running, View, Waiting, read, tasks
+from cod.vcm.batch import resize
+from cod.vcm.batch.commands import NotUnderstood
+from cod.vcm.batch.resize import PoolChange
+from cod.vcm.batch.system import Host as BatchHost
+from cod.vcm.batch.system import Job, Wants
+from cod.vcm.gridengine.settings import GridEngineTable
+from cod.vcm.gridengine.system import GridEngineSystem
+from cod.vcm.gridengine.view import Host, Running, View, Waiting, read, tasks
 
 NOW = 10_000.0
-OFFER = NodeOffer(slots=2, values={"arch": "lx-amd64", "mem_total": "4G"}, whole=frozenset({"smp"}))
 DOCUMENT = """<?xml version='1.0'?>
 <job_info>
   <queue_info>
@@ -71,52 +79,86 @@ def host(name: str, *started: float, states: str = "", heard: bool = True) -> Ho
     return Host(name, 2, len(started), states, heard, tuple(Running(n, 0, 1, at, "r") for n, at in enumerate(started)))
 
 
+class Cell:
+    """A cell with nothing in it but what qstat says, and an environment whose jobs have to fit on one host."""
+
+    def __init__(self, view: View) -> None:
+        self.seen = view
+
+    def view(self) -> View:
+        return self.seen
+
+    def offered(self, members: Any) -> dict[str, str]:
+        return {"arch": "lx-amd64", "mem_total": "4G"}
+
+    def relops(self) -> dict[str, str]:
+        return {}
+
+    def whole_environments(self) -> frozenset[str]:
+        return frozenset({"smp"})
+
+
+def look(
+    waiting: list[Waiting], hosts: list[Host], coming: int, table: GridEngineTable, names: list[str]
+) -> tuple[Mapping[str, BatchHost], Wants]:
+    cell = Cell(View({each.name: each for each in hosts}, tuple(waiting)))
+    system = GridEngineSystem(table, cell, prepare=False)  # type: ignore[arg-type]
+    return system.look(names, Counter({"": coming}))
+
+
 def change(
     waiting: list[Waiting], hosts: list[Host] | None = None, *, coming: int = 0,
-    idle_since: dict[str, float] | None = None, grown_at: float = 0.0, rules: ResizeRules | None = None,
+    idle_since: dict[str, float] | None = None, grown_at: float = 0.0, rules: dict[str, int] | None = None,
     members: list[str] | None = None,
 ) -> PoolChange:
-    hosts = hosts or []
-    view = View({each.name: each for each in hosts}, tuple(waiting))
-    names = [each.name for each in hosts] if members is None else members
-    return resize.resize(view, names, coming, idle_since or {}, grown_at, OFFER, rules or ResizeRules(), NOW)
+    table = GridEngineTable.model_validate({"slots": 2, **(rules or {})})
+    names = [each.name for each in hosts or []] if members is None else members
+    seen, wants = look(waiting, hosts or [], coming, table, names)
+    idle = {name: (idle_since or {}).get(name, NOW) for name in names if seen[name].idle}
+    at = dict.fromkeys(names, grown_at)
+    return resize.resize(len(names), Counter({"": coming}), wants, idle, at, table, NOW)
+
+
+def grows(done: PoolChange) -> int:
+    return sum(done.grow.values())
 
 
 @pytest.mark.parametrize(("waiting", "rules", "grow"), [
-    ([], ResizeRules(), 0),
-    ([Waiting(1, "qw")], ResizeRules(), 1),
-    ([Waiting(n, "qw") for n in range(7)], ResizeRules(jobs_per_node=3), 3),
-    ([Waiting(1, "qw", tasks=10)], ResizeRules(jobs_per_node=4), 3),
-    ([Waiting(1, "hqw"), Waiting(2, "Eqw"), Waiting(3, "dqw")], ResizeRules(), 0),
-    ([Waiting(1, "Rq")], ResizeRules(), 1),
-    ([Waiting(1, "qw", slots=5, parallel="mpi")], ResizeRules(jobs_per_node=10), 3),
-    ([Waiting(1, "qw", slots=4, parallel="smp")], ResizeRules(), 0),
-    ([Waiting(1, "qw", slots=2, parallel="smp")], ResizeRules(), 1),
-    ([Waiting(1, "qw", resources={"mem_total": "3.5G"})], ResizeRules(), 1),
-    ([Waiting(1, "qw", resources={"mem_total": "5G"})], ResizeRules(), 0),
-    ([Waiting(1, "qw", resources={"arch": "lx-arm64|lx-amd64"})], ResizeRules(), 1),
-    ([Waiting(1, "qw", resources={"arch": "sol-sparc"})], ResizeRules(), 0),
-    ([Waiting(1, "qw", resources={"gpu": "1"})], ResizeRules(), 0),
-    ([Waiting(1, "qw", tasks=1000)], ResizeRules(maximum=5), 5),
-    ([], ResizeRules(minimum=2), 2),
-    ([], ResizeRules(reserve=1), 1),
+    ([], {}, 0),
+    ([Waiting(1, "qw")], {}, 1),
+    ([Waiting(n, "qw") for n in range(7)], {"jobs_per_node": 3}, 3),
+    ([Waiting(1, "qw", tasks=10)], {"jobs_per_node": 4}, 3),
+    ([Waiting(1, "hqw"), Waiting(2, "Eqw"), Waiting(3, "dqw")], {}, 0),
+    ([Waiting(1, "Rq")], {}, 1),
+    ([Waiting(1, "qw", slots=5, parallel="mpi")], {"jobs_per_node": 10}, 3),
+    ([Waiting(1, "qw", slots=4, parallel="smp")], {}, 0),
+    ([Waiting(1, "qw", slots=2, parallel="smp")], {}, 1),
+    ([Waiting(1, "qw", resources={"mem_total": "3.5G"})], {}, 1),
+    ([Waiting(1, "qw", resources={"mem_total": "5G"})], {}, 0),
+    ([Waiting(1, "qw", resources={"arch": "lx-arm64|lx-amd64"})], {}, 1),
+    ([Waiting(1, "qw", resources={"arch": "sol-sparc"})], {}, 0),
+    ([Waiting(1, "qw", resources={"gpu": "1"})], {}, 0),
+    ([Waiting(1, "qw", tasks=1000)], {"maximum": 5}, 5),
+    ([], {"minimum": 2}, 2),
+    ([], {"reserve": 1}, 1),
 ])
-def test_growth_from_nothing(waiting: list[Waiting], rules: ResizeRules, grow: int) -> None:
-    assert change(waiting, rules=rules).grow == grow
+def test_growth_from_nothing(waiting: list[Waiting], rules: dict[str, int], grow: int) -> None:
+    assert grows(change(waiting, rules=rules)) == grow
 
 
 def test_jobs_that_no_node_of_ours_could_run_are_named() -> None:
-    never = change([Waiting(7, "qw", resources={"gpu": "1"}), Waiting(8, "qw", slots=4, parallel="smp")]).never
+    waiting = [Waiting(7, "qw", resources={"gpu": "1"}), Waiting(8, "qw", slots=4, parallel="smp")]
+    never = look(waiting, [], 0, GridEngineTable.model_validate({"slots": 2}), [])[1].never
     assert never == ("job 7: wants gpu=1, which a node of this pool is not known to offer",
                      "job 8: wants 4 slots on one host, a node has 2")
 
 
 def test_a_queue_asks_once() -> None:
     waiting = [Waiting(n, "qw") for n in range(4)]
-    assert change(waiting).grow == 4
-    assert change(waiting, coming=4).grow == 0
-    assert change(waiting, [host("n1")], coming=2).grow == 1  # the idle one will take a job
-    assert change(waiting, [host("n1", states="d")], coming=2).grow == 2  # a disabled one will not
+    assert grows(change(waiting)) == 4
+    assert grows(change(waiting, coming=4)) == 0
+    assert grows(change(waiting, [host("n1")], coming=2)) == 1  # the idle one will take a job
+    assert grows(change(waiting, [host("n1", states="d")], coming=2)) == 2  # a disabled one will not
 
 
 # ---------------------------------------------------------------- shrinking
@@ -126,14 +168,14 @@ def test_the_longest_idle_go_back_down_to_the_reserve() -> None:
     hosts = [host("n1"), host("n2", 5.0), host("n3"), host("n4")]
     idle = {"n1": NOW - 400, "n3": NOW - 900, "n4": NOW - 100}
     assert change([], hosts, idle_since=idle).leave == ("n3", "n1")
-    assert change([], hosts, idle_since=idle, rules=ResizeRules(reserve=2)).leave == ("n3",)
-    assert change([], hosts, idle_since=idle, rules=ResizeRules(minimum=3)).leave == ("n3",)
-    assert change([], hosts, idle_since=idle, rules=ResizeRules(minimum=4)).leave == ()
+    assert change([], hosts, idle_since=idle, rules={"reserve": 2}).leave == ("n3",)
+    assert change([], hosts, idle_since=idle, rules={"minimum": 3}).leave == ("n3",)
+    assert change([], hosts, idle_since=idle, rules={"minimum": 4}).leave == ()
 
 
 def test_nobody_leaves_while_jobs_wait_or_just_after_growth() -> None:
     hosts, idle = [host("n1"), host("n2")], {"n1": 0.0, "n2": 0.0}
-    assert change([Waiting(1, "qw")], hosts, idle_since=idle) == PoolChange(waits=True)
+    assert change([Waiting(1, "qw")], hosts, idle_since=idle) == PoolChange()
     assert change([], hosts, idle_since=idle, grown_at=NOW - 30) == PoolChange()
     assert change([Waiting(1, "hqw")], hosts, idle_since=idle).leave == ("n1", "n2")  # a held job needs nothing now
 
@@ -148,22 +190,33 @@ def test_a_change_never_goes_past_the_limits(
     jobs: int, size: int, reserve: int, minimum: int, more: int, coming: int
 ) -> None:
     hosts = [host(f"n{n}") for n in range(size)]
-    rules = ResizeRules(reserve=reserve, minimum=minimum, maximum=minimum + more)
+    rules = {"reserve": reserve, "minimum": minimum, "maximum": minimum + more}
     done = change([Waiting(n, "qw") for n in range(jobs)], hosts, coming=coming, rules=rules,
                   idle_since=dict.fromkeys((each.name for each in hosts), 0.0))
-    assert not (done.grow and done.leave)
-    assert done.grow == 0 or size + coming + done.grow <= rules.maximum
+    assert not (grows(done) and done.leave)
+    assert grows(done) == 0 or size + coming + grows(done) <= rules["maximum"]
     assert len(done.leave) == 0 or (size - len(done.leave) >= minimum and size - len(done.leave) >= reserve)
 
 
 # ---------------------------------------------------------------- giving up
 
 
+def busy(name: str, **jobs: float) -> BatchHost:
+    return BatchHost(name, "", True, False, True, tuple(Job(id, started) for id, started in jobs.items()))
+
+
 def test_idle_ones_go_first_then_who_loses_least() -> None:
-    hosts = [host("n1", 100.0, 300.0), host("n2", 200.0), host("n3"), host("n4"), host("n5", 400.0, 50.0)]
-    view = View({each.name: each for each in hosts})
-    order = resize.victims(view, [each.name for each in hosts], {"n3": 50.0, "n4": 20.0}, 5)
-    assert order == ["n4", "n3", "n5", "n1", "n2"]
-    assert resize.victims(view, ["n1", "n2"], {}, 1) == ["n1"]
-    assert resize.victims(view, ["n1"], {}, 3) == ["n1"]
-    assert resize.victims(view, ["gone", "n2"], {}, 1) == ["gone"]
+    hosts = {each.name: each for each in (
+        busy("n1", a=100.0, b=300.0), busy("n2", c=200.0), busy("n3"), busy("n4"), busy("n5", d=400.0, e=50.0))}
+    assert resize.victims(hosts, hosts, {"n3": 50.0, "n4": 20.0}, 5) == ["n4", "n3", "n5", "n1", "n2"]
+    assert resize.victims(hosts, ["n1", "n2"], {}, 1) == ["n1"]
+    assert resize.victims(hosts, ["n1"], {}, 3) == ["n1"]
+    assert resize.victims(hosts, ["gone", "n2"], {}, 1) == ["gone"]
+
+
+def test_the_nodes_of_a_job_on_several_go_together() -> None:
+    """The job is lost with the first of them."""
+    hosts = {each.name: each for each in (
+        busy("n1", wide=300.0), busy("n2", wide=300.0), busy("n3", late=250.0), busy("n4", wide=300.0, early=10.0))}
+    assert resize.victims(hosts, hosts, {}, 3) == ["n1", "n2", "n3"]
+    assert resize.victims(hosts, hosts, {}, 4) == ["n1", "n2", "n3", "n4"]

@@ -5,19 +5,25 @@ from __future__ import annotations
 
 import logging
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cod.vcm.gridengine import resize
-from cod.vcm.gridengine.commands import CommandFailed, GridEngine
-from cod.vcm.gridengine.pool import LEAVING, GridEnginePool, GridEngineSettings
-from cod.vcm.gridengine.resize import NodeOffer, ResizeRules
-from cod.vcm.gridengine.view import Host, NotUnderstood, Running, View, Waiting, amount, offered, read
-from cod.vcm.pool import GivenUp, NotYet, Recalling
-from cod.wire.nmp.bodies import Member, Named, Reclaim
+from cod.vcm.batch.commands import CommandFailed, NotUnderstood
+from cod.vcm.batch.pool import LEAVING, BatchPool
+from cod.vcm.gridengine import needs
+from cod.vcm.gridengine.commands import GridEngine
+from cod.vcm.gridengine.needs import NodeOffer
+from cod.vcm.gridengine.settings import GridEngineTable
+from cod.vcm.gridengine.system import GridEngineSystem
+from cod.vcm.gridengine.view import Host, Running, View, Waiting, amount, offered, read
+from cod.vcm.pool import ANY, Demand, GivenUp, Member, NotYet, Recalling
+from cod.wire.nmp.bodies import Named, Reclaim
 
 
 class Cell:
@@ -100,10 +106,8 @@ class Ground:
     def __post_init__(self) -> None:
         table = {"keep": ["n1"], "idle_limit": 60.0, "calm": 0.0, **self.rules}
         self.time, self.cell = Time(), Cell()
-        settings = GridEngineSettings.model_validate(
-            {"vcluster": "pool", "servers": ["10.77.0.1:8071"], "interval": 10.0, "gridengine": table})
-        self.pool = GridEnginePool(settings, clock=self.time)
-        self.pool._cell = self.cell  # type: ignore[assignment]
+        read = GridEngineTable.model_validate(table)
+        self.pool = BatchPool(read, GridEngineSystem(read, self.cell), clock=self.time)  # type: ignore[arg-type]
         self.members: dict[str, Member] = {"n1": member("n1")}
 
     def has(self, name: str, *started: float, states: str = "", job_state: str = "r") -> None:
@@ -114,11 +118,17 @@ class Ground:
 
     def look(self, seconds: float = 10.0, coming: int = 0) -> Any:
         self.time.now += seconds
-        return self.pool.look(self.members, coming, self.time.now)
+        return self.pool.look(self.members, Counter({"": coming}), self.time.now)
 
 
 def member(name: str) -> Member:
     return Member(f"m{name[1:]}", name, "10.77.128.9", "active", "exec@1")
+
+
+def grows(demand: Demand) -> int:
+    """Return the nodes that a pool of like nodes wants more."""
+    assert set(demand.grow) <= {ANY}
+    return sum(demand.grow.values())
 
 
 RECLAIM = Reclaim(5, 2, 1300.0, "somebody goes first")
@@ -131,7 +141,7 @@ def test_an_empty_pool_has_a_placeholder_that_is_neither_used_nor_counted() -> N
     """While a queue has no host, qsub fails for everybody."""
     ground = Ground({"keep": [], "placeholder": "head"})
     ground.members = {}
-    assert ground.look().grow == 0
+    assert grows(ground.look()) == 0
     assert ground.cell.said == ["prepare head"]
     ground.look()
     assert ground.cell.said == ["prepare head"]
@@ -146,13 +156,13 @@ def test_an_empty_pool_has_a_placeholder_that_is_neither_used_nor_counted() -> N
 def test_what_was_asked_for_and_is_not_needed_any_more_is_withdrawn_what_is_kept_in_reserve_is_not() -> None:
     ground = Ground({"maximum": 10})
     ground.cell.waiting = (Waiting(1, "qw"),)
-    assert ground.look(coming=4).withdraw == 3
+    assert ground.look(coming=4).withdraw == {"": 3}
     ground.cell.waiting = ()
-    assert ground.look(coming=4).withdraw == 4
+    assert ground.look(coming=4).withdraw == {"": 4}
     reserve = Ground({"reserve": 2})
-    assert reserve.look().grow == 2
+    assert grows(reserve.look()) == 2
     assert reserve.look(coming=2) == reserve.look(coming=2)
-    assert reserve.look(coming=2).withdraw == 0
+    assert reserve.look(coming=2).withdraw == {}
 
 
 def test_a_host_that_falls_silent_goes_when_it_has_been_silent_for_long() -> None:
@@ -175,22 +185,22 @@ def test_a_job_that_no_node_could_run_is_named_once(caplog: pytest.LogCaptureFix
     ground = Ground()
     ground.cell.waiting = (Waiting(7, "qw", resources={"gpu": "1"}),)
     with caplog.at_level(logging.WARNING, "cod.vcm"):
-        assert [ground.look().grow for _ in range(3)] == [0, 0, 0]
+        assert [grows(ground.look()) for _ in range(3)] == [0, 0, 0]
     assert caplog.messages == [
         "no node of this pool could run job 7: wants gpu=1, which a node of this pool is not known to offer"]
     offering = Ground({"offers": {"gpu": "2"}})
     offering.cell.waiting = (Waiting(7, "qw", resources={"gpu": "1"}),)
-    assert offering.look().grow == 1
+    assert grows(offering.look()) == 1
 
 
 def test_what_hosts_have_shown_is_remembered_when_they_are_gone() -> None:
     ground = Ground()
     ground.cell.waiting = (Waiting(7, "qw", resources={"mem_total": "2G"}),)
-    assert ground.look().grow == 0
+    assert grows(ground.look()) == 0
     ground.cell.shows = {"mem_total": "4G"}
-    assert ground.look().grow == 1
+    assert grows(ground.look()) == 1
     ground.cell.shows = {}
-    assert ground.look().grow == 1
+    assert grows(ground.look()) == 1
 
 
 def test_a_burst_of_short_jobs_does_not_thrash() -> None:
@@ -200,13 +210,13 @@ def test_a_burst_of_short_jobs_does_not_thrash() -> None:
     for turn in range(60):
         ground.cell.waiting = tuple(Waiting(n, "qw") for n in range(6 * (turn % 3 == 0)))
         demand = ground.look()
-        for _ in range(demand.grow):
+        for _ in range(grows(demand)):
             size += 1
             ground.has(f"n{size + 1}")
         for name in demand.leave:
             del ground.cell.hosts[name], ground.members[name]
             size -= 1
-        moves += demand.grow + len(demand.leave)
+        moves += grows(demand) + len(demand.leave)
     assert moves == 4
     ground.cell.waiting = ()
     ground.look(70.0)
@@ -370,6 +380,55 @@ def test_a_node_that_is_lost_is_struck_off_without_speaking_to_it() -> None:
     assert ground.cell.said[2:] == ["expel n3"]
 
 
+def test_a_node_that_is_old_takes_no_more_jobs_and_goes_when_those_that_it_has_are_over() -> None:
+    """Also after the VCM was started anew. A reclaim does not wait for them."""
+    ground = Ground({"lifetime": 60.0})
+    ground.has("n2", 500.0)
+    ground.members["n2"] = replace(member("n2"), since=ground.time.now)
+    assert ground.look(59.0).drain == ()
+    assert ground.look(1.0).drain == ("n2",)
+    again = Ground({"lifetime": 60.0})
+    again.has("n2", 500.0)
+    again.pool.recall({"n2": inf})
+    for one in (ground, again):
+        for _ in range(3):
+            one.time.now += 1e6
+            with pytest.raises(NotYet, match="may end by themselves"):
+                one.pool.remove(member("n2"), False)
+        assert one.cell.said[-1] == "disable n2"
+    again.pool.choose(replace(RECLAIM, count=1), again.members, again.time.now)
+    with pytest.raises(NotYet, match="put back"):
+        again.pool.remove(member("n2"), False)
+    ground.has("n2")
+    ground.pool.remove(member("n2"), False)
+    assert ground.cell.said[-2:] == ["stop n2", "expel n2"]
+
+
+def test_jobs_are_saved_once_before_they_are_put_back_and_a_node_that_joins_is_restored(tmp_path: Path) -> None:
+    ground = Ground({"save": f"sh -c 'echo {{hostname}} {{address}} {{jobs}} >> {tmp_path}/saved; exit 1'",
+                     "restore": f"sh -c 'echo {{hostname}} >> {tmp_path}/restored; test -e {tmp_path}/there'"})
+    ground.has("n2", 500.0, 600.0)
+    ground.cell.stuck = True
+    for _ in range(2):
+        with pytest.raises(NotYet):
+            ground.pool.remove(member("n2"), False)
+    assert (tmp_path / "saved").read_text() == "n2 10.77.128.9 20,21\n"
+    assert ground.cell.said[1] == "reschedule 20.0"  # although it failed
+    ground.has("n3")
+    with pytest.raises(CommandFailed):
+        ground.pool.add(member("n3"))
+    assert "enable n3" not in ground.cell.said
+    (tmp_path / "there").touch()
+    ground.pool.add(member("n3"))
+    assert ground.cell.said[-1] == "enable n3"
+    (tmp_path / "there").unlink()
+    with pytest.raises(CommandFailed):
+        ground.pool.add(member("n3"))
+    ground.time.now += 1000.0
+    with pytest.raises(GivenUp):  # not for ever
+        ground.pool.add(member("n3"))
+
+
 # ---------------------------------------------------------------- what could a node of ours run?
 
 
@@ -392,7 +451,7 @@ OFFER = NodeOffer(2, {"mem_total": "4G", "num_proc": "4", "h_rt": "infinity", "a
     ({"hostname": "n*"}, ""),
 ])
 def test_requests_are_compared_as_grid_engine_does(resources: dict[str, str], why: str) -> None:
-    found = resize.lacking(Waiting(1, "qw", resources=resources), OFFER)
+    found = needs.lacking(Waiting(1, "qw", resources=resources), OFFER)
     assert found.endswith(why)
     assert bool(found) == bool(why)
 
@@ -402,12 +461,11 @@ def test_requests_are_compared_as_grid_engine_does(resources: dict[str, str], wh
     (("other.q",), False), (("all.q@n7",), False), (("all.q@@theirs",), False),
 ])
 def test_a_job_of_another_queue_is_no_reason_to_grow(queues: tuple[str, ...], can: bool) -> None:
-    assert bool(resize.lacking(Waiting(1, "qw", queues=queues), OFFER)) != can
+    assert bool(needs.lacking(Waiting(1, "qw", queues=queues), OFFER)) != can
 
 
 def test_a_job_whose_time_has_not_come_is_no_reason_to_grow() -> None:
-    waiting = [Waiting(1, "qw", considered=False)]
-    assert resize.resize(View({}, tuple(waiting)), [], 0, {}, 0.0, OFFER, ResizeRules(), 0.0).grow == 0
+    assert needs.sorted_out([Waiting(1, "qw", considered=False)], OFFER) == ([], ())
 
 
 @pytest.mark.parametrize(("text", "value"), [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,22 @@ from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from cod.vcm.pool import Demand, NotYet
+from cod.vcm.pool import ANY, Demand, Member, Nodeset, NotYet
 from cod.vcm.reconcile import Reconciler
 from cod.vcm.retry import Options
-from cod.vcm.state import OwnNode, VcmState
-from cod.wire.nmp.bodies import Body, Member, Named, Pong, Reclaim, ReclaimAnswer
+from cod.vcm.state import OpenRequest, OwnNode, VcmState
+from cod.wire.nmp.bodies import (
+    Body,
+    Named,
+    Pong,
+    Reclaim,
+    ReclaimAnswer,
+    ReclaimOver,
+    Request,
+    RequestNodes,
+    Wanted,
+    Withdraw,
+)
 
 
 class Slow(Clock):
@@ -51,7 +64,7 @@ class Slow(Clock):
 class Farm:
     """Gives the first of the members that it is shown."""
 
-    def look(self, members: Mapping[str, Member], coming: int, now: float) -> Demand:
+    def look(self, members: Mapping[str, Member], coming: Counter[str], now: float) -> Demand:
         return Demand()
 
     def add(self, member: Member) -> None:
@@ -93,7 +106,7 @@ class Blind(Farm):
     blind = True
     looks = 0
 
-    def look(self, members: Mapping[str, Member], coming: int, now: float) -> Demand:
+    def look(self, members: Mapping[str, Member], coming: Counter[str], now: float) -> Demand:
         self.looks += 1
         if self.blind:
             raise OSError("no load")
@@ -126,3 +139,57 @@ def test_what_fails_again_and_again_is_said_once_and_what_is_well_again_when_it_
     assert caplog.messages[-1] == "the pool is looked at again"
     turn(10.0)
     assert pool.looks == 7
+
+
+class Books(Farm):
+    """Wants what it is told to want."""
+
+    def __init__(self, demand: Demand) -> None:
+        self.demand = demand
+
+    def look(self, members: Mapping[str, Member], coming: Counter[str], now: float) -> Demand:
+        return self.demand
+
+    def choose(self, reclaim: Reclaim, members: Mapping[str, Member], now: float) -> Sequence[Named]:
+        return [Named(name, 20.0) for name in sorted(members)[:reclaim.count]]
+
+
+def turned(tmp_path: Path, state: VcmState, demand: Demand) -> list[Body]:
+    """Take one round; return what COD was asked. COD knows requests by their keys' numbers."""
+    reactor, asked = Slow(), list[Body]()
+    reactor.advance(100.0)
+
+    def ask(body: Body) -> Deferred[Body]:
+        asked.append(body)
+        return succeed(Request("key", 10 + len(asked), "pending") if isinstance(body, RequestNodes) else Pong())
+
+    options = Options("pool", "test 1", tmp_path / "s", template="web@1", requires="<own/>")
+    ensureDeferred(Reconciler(reactor, reactor, options, Books(demand), reactor.seconds, ask, lambda: None).run(
+        state, True))
+    reactor.work()
+    return asked
+
+
+def test_each_nodeset_is_asked_for_by_its_own_requirements_and_withdrawn_by_its_name(tmp_path: Path) -> None:
+    gpu = Nodeset("gpu", requires="<gpu/>")
+    state = VcmState("pool", sure=True, requests={
+        "old": OpenRequest(1, 4, gpu), "plain": OpenRequest(1, 5), "new": OpenRequest(1, 6, gpu)})
+    asked = turned(tmp_path, state, Demand({ANY: 1, gpu: 1}, withdraw={"gpu": 1}))
+    assert asked[0] == Withdraw(6)
+    assert [body.wanted for body in asked[1:] if isinstance(body, RequestNodes)] == [
+        (Wanted(1, "web@1", "<own/>"),), (Wanted(1, "web@1", "<gpu/>"),)]
+    assert state.coming() == {"gpu": 2, "": 2}
+
+
+def test_a_node_that_drains_may_be_chosen_for_a_reclaim_and_then_goes_by_its_time(tmp_path: Path) -> None:
+    """Nothing promises when its work ends: a reclaim is not answered with it unasked."""
+    members = [Member(f"m{number}", f"n{number}", f"10.0.0.{number}", "active", "exec@1") for number in (2, 3)]
+    state = VcmState("pool", sure=True, nodes={one.node: OwnNode(one, added=True) for one in members})
+    turned(tmp_path, state, Demand(drain=("n2",), why="old"))
+    assert state.promised() == {"n2": inf}
+    state.hear(ReclaimOver(9, "cancelled"))  # another's
+    assert state.nodes["m2"].draining
+    state.hear(Reclaim(5, 1, 400.0, "for others"))
+    asked = turned(tmp_path, state, Demand())
+    assert [body.nodes for body in asked if isinstance(body, ReclaimAnswer)] == [(Named("n2", 20.0),)]
+    assert state.promised() == {"n2": 120.0}

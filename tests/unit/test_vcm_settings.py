@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cod.vcm.gridengine.pool import GridEngineSettings
+from cod.vcm.gridengine.settings import GridEngineSettings
 from cod.vcm.settings import BadSettings, load
 
 FILE = """\

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 
-from cod.vcm.state import OwnNode, VcmState, load, save
-from cod.wire.nmp.bodies import Grant, Member, Named, NodeState, Reclaim, ReclaimOver, Vcluster
+from cod.vcm.pool import Member, Nodeset
+from cod.vcm.state import OpenRequest, OwnNode, VcmState, load, save
+from cod.wire.nmp import bodies
+from cod.wire.nmp.bodies import Grant, Named, NodeState, Reclaim, ReclaimOver, Vcluster
 
 
 def remembered() -> VcmState:
@@ -104,3 +108,42 @@ def test_a_grant_that_the_picture_had_already_strikes_nobody_off() -> None:
     state.learn(Vcluster("pool", "active", 1, 1, 0.0, (member("n4"),)))
     state.hear(granted("n4"))
     assert has(state) == {"node7": ("n4", "prime", False)}
+
+
+# ---------------------------------------------------------------- nodesets
+
+
+def test_what_was_asked_for_as_what_is_remembered_from_the_request_to_the_node(tmp_path: Path) -> None:
+    gpu = Nodeset("gpu", requires="<requires/>")
+    state = VcmState("pool", sure=True, requests={"k1": OpenRequest(1, 7, gpu), "k2": OpenRequest(1)})
+    save(state, tmp_path / "state.json")
+    read = load(tmp_path / "state.json", "pool")
+    assert read is not None
+    assert read.requests == state.requests
+    read.hear(Grant(7, "k1", 0.0, (told("n4", "prime"),)))
+    assert read.coming() == {"gpu": 1, "": 1}
+    assert read.nodes["node7"].member.nodeset == "gpu"
+    read.learn(Vcluster("pool", 0.0, (told("n4", "active"),), (), ()))
+    assert read.nodes["node7"].member.nodeset == "gpu"
+    save(read, tmp_path / "state.json")
+    assert load(tmp_path / "state.json", "pool") == read
+
+
+def test_a_file_of_before_there_were_nodesets_is_read(tmp_path: Path) -> None:
+    state = VcmState("pool", requests={"k1": OpenRequest(1, 7)}, nodes={"node7": OwnNode(member("n4"), True)})
+    known = dataclasses.asdict(state)
+    del known["requests"]["k1"]["nodeset"], known["nodes"]["node7"]["member"]["nodeset"]
+    del known["nodes"]["node7"]["member"]["since"]
+    (tmp_path / "state.json").write_text(json.dumps(known))
+    assert load(tmp_path / "state.json", "pool") == state
+
+
+def told(hostname: str, state: str) -> bodies.Member:
+    return bodies.Member("node7", hostname, "10.0.0.7", state, "web@1", "small")
+
+
+def test_a_node_that_starts_anew_is_new_to_the_pool() -> None:
+    ours = OwnNode(dataclasses.replace(member("n4"), since=50.0), added=True)
+    state = VcmState("pool", nodes={"node7": ours})
+    state.hear(NodeState("node7", "n4", "booting", "10.0.0.7"))
+    assert (ours.added, ours.member.since) == (False, 0.0)

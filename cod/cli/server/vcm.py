@@ -184,11 +184,13 @@ def sge(config: Path, dry_run: bool) -> None:
       cod vcm sge /etc/cod/vcm/batch/vcm.toml --dry-run
     """
     from cod.vcm import daemon, settings
-    from cod.vcm.gridengine.pool import GridEnginePool, GridEngineSettings
+    from cod.vcm.batch.pool import BatchPool
+    from cod.vcm.gridengine.settings import GridEngineSettings
+    from cod.vcm.gridengine.system import GridEngineSystem
 
     try:
         read = settings.load(config, GridEngineSettings)
     except settings.BadSettings as error:
         raise click.ClickException(str(error)) from None
-    pool = GridEnginePool(read, prepare=not dry_run)
+    pool = BatchPool(read.gridengine, GridEngineSystem(read.gridengine, prepare=not dry_run))
     raise SystemExit(daemon.run(read, config.parent, f"cod-vcm-sge {version('cod')}", pool, dry_run=dry_run))

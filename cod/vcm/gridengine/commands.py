@@ -6,7 +6,6 @@ Engine 8.1.9), so status and text are read together. Each function says what sha
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import tempfile
@@ -14,13 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cod.vcm.gridengine.view import NotUnderstood, View, offered, read
-
-PATIENCE = 60.0  # seconds for one command
-
-
-class CommandFailed(Exception):
-    """A command of Grid Engine's failed; the sentence has what it said."""
+from cod.vcm.batch.commands import CommandFailed, run, said
+from cod.vcm.gridengine.view import View, offered, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,26 +148,15 @@ class GridEngine:
 
     def _do(self, *command: str, meaning: str, any_status: bool = False) -> None:
         done = self._run(command)
-        said = (done.stdout + done.stderr).decode(errors="replace").strip()
-        if not re.search(meaning, said, re.IGNORECASE) and not (any_status and done.returncode):
-            raise CommandFailed(f"{' '.join(command)}: {said or f'exit status {done.returncode}'}")
+        text = (done.stdout + done.stderr).decode(errors="replace")
+        if not re.search(meaning, text, re.IGNORECASE) and not (any_status and done.returncode):
+            raise CommandFailed(f"{' '.join(command)}: {said(done)}")
 
     def _output(self, *command: str, nothing_is_fine: bool = False) -> bytes:
         done = self._run(command)
         if done.returncode and not nothing_is_fine:
-            said = (done.stderr or done.stdout).decode(errors="replace").strip()
-            raise CommandFailed(f"{' '.join(command)}: {said or f'exit status {done.returncode}'}")
+            raise CommandFailed(f"{' '.join(command)}: {said(done)}")
         return done.stdout if not done.returncode else b""
 
     def _run(self, command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-        program = f"{self.path}/{command[0]}" if self.path else command[0]
-        try:
-            return subprocess.run([program, *command[1:]], capture_output=True, timeout=PATIENCE, check=False,
-                                  env={**os.environ, **self.environment}, stdin=subprocess.DEVNULL)
-        except subprocess.TimeoutExpired:
-            raise CommandFailed(f"{command[0]} does not answer: is the master up?") from None
-        except OSError as error:
-            raise CommandFailed(f"{program}: {error.strerror}; set [gridengine] path") from None
-
-
-__all__ = ["CommandFailed", "GridEngine", "NotUnderstood"]
+        return run(command, self.environment, self.path)

@@ -14,11 +14,9 @@ from datetime import datetime
 
 from lxml import etree
 
+from cod.vcm.batch.commands import NotUnderstood
+
 LARGEST = 64 * 2**20  # bytes of qstat's output
-
-
-class NotUnderstood(Exception):
-    """The output is not what is expected of this program; the sentence says where."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,75 @@
+"""Commands that a pool runs: the batch system's own, and those that a site's settings name."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+PATIENCE = 60.0  # seconds for one command of a batch system
+
+
+class CommandFailed(Exception):
+    """A command failed; the sentence has what it said."""
+
+
+class NotUnderstood(Exception):
+    """The output is not what is expected of this program; the sentence says where."""
+
+
+def run(
+    words: Sequence[str], environment: Mapping[str, str], path: str = ""
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command of a batch system's, from the folder `path` where that is not ''; return its status and output.
+    Raises `CommandFailed` when it cannot be run, or does not end."""
+    program = f"{path}/{words[0]}" if path else words[0]
+    try:
+        return subprocess.run([program, *words[1:]], capture_output=True, timeout=PATIENCE, check=False,
+                              env={**os.environ, **environment}, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        raise CommandFailed(f"{words[0]} does not answer within {PATIENCE:.0f} s: is its server up?") from None
+    except OSError as error:
+        raise CommandFailed(f"{program}: {error.strerror}; set `path` in the pool's table") from None
+
+
+def said(done: subprocess.CompletedProcess[bytes]) -> str:
+    """Return what a command that has failed said, or its status."""
+    text = (done.stderr or done.stdout).decode(errors="replace").strip()
+    return text or f"exit status {done.returncode}"
+
+
+# ---------------------------------------------------------------- a site's own
+
+FIELDS = {"hostname": "host", "address": "10.0.0.1", "jobs": "1,2"}
+
+
+def _command(text: str) -> str:
+    try:
+        filled(text, FIELDS)
+    except (ValueError, LookupError):
+        raise ValueError(f"{text!r}: only {{hostname}}, {{address}} and {{jobs}} are filled in; other braces are "
+                         "written twice, and quotes in pairs") from None
+    return text
+
+
+Command = Annotated[str, AfterValidator(_command)]
+
+
+def filled(command: str, fields: Mapping[str, str]) -> list[str]:
+    """Return the command's words, with the fields in them filled in. No shell reads them."""
+    return [word.format(**fields) for word in shlex.split(command)]
+
+
+def run_own(command: str, fields: Mapping[str, str], seconds: float) -> None:
+    """Run a site's command. Raises `CommandFailed` when it fails or takes longer."""
+    words = filled(command, fields)
+    try:
+        done = subprocess.run(words, capture_output=True, timeout=seconds, check=False, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CommandFailed(f"{' '.join(words)}: {error}") from None
+    if done.returncode:
+        raise CommandFailed(f"{' '.join(words)}: {said(done)}")

@@ -1,0 +1,193 @@
+"""The pool of a batch system as a `cod.vcm.pool.Pool`: the four functions, whatever the system is."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import inf
+from threading import Lock
+
+from cod.vcm.batch import resize
+from cod.vcm.batch.commands import CommandFailed, run_own
+from cod.vcm.batch.settings import BatchTable
+from cod.vcm.batch.system import BatchSystem, Host, Wants
+from cod.vcm.pool import Demand, GivenUp, Member, Named, NotYet, Reclaim
+
+LEAVING = 30.0  # seconds for jobs to be put back into the queue and a node to be taken out
+
+log = logging.getLogger("cod.vcm")
+
+
+class BatchPool:
+    """Resizes the pool of a batch system. The clock is an argument for tests."""
+
+    def __init__(self, table: BatchTable, system: BatchSystem, *, clock: Callable[[], float] = time.time) -> None:
+        self._table, self._system, self._clock = table, system, clock
+        self._idle_since: dict[str, float] = {}
+        self._unheard_since: dict[str, float] = {}
+        self._wanted_at: dict[str, float] = {}
+        self._asked_in_vain: set[str] = set()
+        self._joining: dict[str, float] = {}  # since when each is being added
+        self._begun: set[str] = set()  # which of them the batch system was told of
+        self._drained_by: dict[str, float] = {}
+        self._emptied_from: dict[str, float] = {}
+        self._saved: set[str] = set()
+        self._one_at_a_time = Lock()  # some systems rewrite whole objects: two changes at once lose one
+
+    # ------------------------------------------------------------ what is wanted
+
+    def look(self, members: Mapping[str, Member], coming: Counter[str], now: float) -> Demand:
+        """Return what the pool wants by `resize.resize`; nodes that are not heard of any more go first of all, then
+        those that have become too old."""
+        ours = [name for name in members if name not in self._table.keep]
+        hosts, wants = self._system.look(ours, coming)
+        self._watch(hosts, ours, now)
+        self._tell_never(wants)
+        if gone := self._longer(self._unheard_since, self._table.unheard_limit, now):
+            return Demand(leave=gone, why=f"not heard of for {self._table.unheard_limit:.0f} s")
+        if wants.spent:
+            return Demand(leave=wants.spent, why="the job that it was for is over")
+        ages = {name: members[name].since or now for name in ours}
+        if self._table.lifetime and (old := self._longer(ages, self._table.lifetime, now)):
+            self._drained_by.update(dict.fromkeys(old, inf))
+            return Demand(drain=old, why=f"it has been here for {self._table.lifetime:.0f} s")
+        change = resize.resize(len(ours), coming, wants, self._idle_since, self._wanted_at, self._table, now)
+        wanted = ours if change.grow else wants.kept
+        self._wanted_at = {name: now if name in wanted else self._wanted_at.get(name, members[name].since)
+                           for name in ours}
+        return Demand(change.grow, change.leave, (), change.withdraw, change.why)
+
+    def _watch(self, hosts: Mapping[str, Host], ours: Collection[str], now: float) -> None:
+        idle = {name for name in ours if name in hosts and hosts[name].idle}
+        self._idle_since = {name: self._idle_since.get(name, now) for name in idle}
+        unheard = {name for name in ours if name not in hosts or not hosts[name].heard}
+        self._unheard_since = {name: self._unheard_since.get(name, now) for name in unheard}
+
+    def _longer(self, since: Mapping[str, float], limit: float, now: float) -> tuple[str, ...]:
+        return tuple(sorted(name for name, began in since.items() if now >= began + limit))
+
+    def _tell_never(self, wants: Wants) -> None:
+        for sentence in set(wants.never) - self._asked_in_vain:
+            log.warning("no node of this pool could run %s", sentence)
+        self._asked_in_vain = set(wants.never)
+
+    # ------------------------------------------------------------ joining
+
+    def add(self, member: Member) -> None:
+        """Make it known, start its daemon, and let it take jobs when that has reported."""
+        name = member.hostname
+        if name in self._table.keep:
+            return
+        for known in (self._drained_by, self._emptied_from):  # it was to leave, and may stay
+            known.pop(name, None)
+        self._saved.discard(name)
+        late = self._clock() >= self._joining.setdefault(name, self._clock()) + self._table.join_time
+        if not late and (name not in self._begun or self._reported_by_another(member)):
+            with self._one_at_a_time:
+                self._system.begin(member)
+            if self._table.start:
+                run_own(self._table.start, self._fields(member), self._table.join_time)
+            self._begun.add(name)
+        host = self._system.hosts().get(name)
+        if host is not None and host.heard and host.address in ("", member.address):
+            self._restore(member, late)
+            self._system.open(member)
+            self._joined(name)
+        elif not late:
+            raise NotYet(f"{name} has not reported")
+        else:
+            self._joined(name)
+            raise GivenUp(f"it has not reported within {self._table.join_time:.0f} s: does its execution daemon run, "
+                          "and does it find its server by name?")
+
+    def _reported_by_another(self, member: Member) -> bool:
+        host = self._system.hosts().get(member.hostname)
+        return host is not None and host.address not in ("", member.address)
+
+    def _restore(self, member: Member, late: bool) -> None:
+        if not self._table.restore:
+            return
+        try:
+            run_own(self._table.restore, self._fields(member), self._table.save_time)
+        except CommandFailed as error:
+            if not late:
+                raise
+            self._joined(member.hostname)
+            raise GivenUp(str(error)) from None
+
+    def _joined(self, name: str) -> None:
+        self._joining.pop(name, None)
+        self._begun.discard(name)
+
+    def _fields(self, member: Member, jobs: Sequence[str] = ()) -> dict[str, str]:
+        return {"hostname": member.hostname, "address": member.address, "jobs": ",".join(jobs)}
+
+    # ------------------------------------------------------------ leaving
+
+    def choose(self, reclaim: Reclaim, members: Mapping[str, Member], now: float) -> Sequence[Named]:
+        """Idle ones first, then the busy one whose last job started last."""
+        hosts = self._system.hosts()
+        ours = [name for name in members if name not in self._table.keep]
+        chosen = resize.victims(hosts, ours, self._idle_since, reclaim.count)
+        spare = max(1.0, reclaim.deadline - now - LEAVING) if self._table.drain else 1.0
+        busy = {name for name in chosen if name in hosts and hosts[name].jobs}
+        for name in chosen:
+            self._drained_by.pop(name, None)  # its age would have let its jobs end: there is no time for that now
+        self._drained_by.update((name, now + spare) for name in busy if self._table.drain)
+        return [Named(name, spare if name in busy else 1.0) for name in chosen]
+
+    def recall(self, promised: Mapping[str, float]) -> None:
+        """Jobs on nodes that were promised in a former life may still end until then."""
+        self._drained_by.update((name, by) for name, by in promised.items() if self._table.drain or by == inf)
+
+    def remove(self, member: Member, lost: bool) -> None:
+        """Close it, put its jobs back into the queue, stop its daemon, remove every trace of it."""
+        name = member.hostname
+        if name in self._table.keep:
+            return
+        self._joined(name)
+        host = self._system.hosts().get(name)
+        if host is not None:
+            if lost or not host.closed:
+                self._system.close(host, lost)
+            self._empty(member, host, lost)
+        if not lost:
+            self._stop(member)
+        with self._one_at_a_time:
+            self._system.expel(name, lost)
+        for known in (self._idle_since, self._unheard_since, self._wanted_at, self._drained_by, self._emptied_from):
+            known.pop(name, None)
+        self._saved.discard(name)
+
+    def _empty(self, member: Member, host: Host, lost: bool) -> None:
+        """Jobs are put back into the queue, and seen to be gone: one that is leaked goes on running where nobody looks.
+        Those of a host that is lost have no daemon to end with; while the batch system thinks that they run, nobody
+        runs them again."""
+        now = self._clock()
+        if not host.jobs:
+            return
+        if not lost and now < self._drained_by.get(host.name, 0.0):
+            raise NotYet(f"jobs on {host.name} may end by themselves")
+        if now >= self._emptied_from.setdefault(host.name, now) + LEAVING and not lost:
+            log.warning("jobs on %s do not go: they end with its daemon", host.name)
+            return
+        if self._table.save and not lost and host.name not in self._saved:
+            self._saved.add(host.name)
+            self._own(self._table.save, self._fields(member, [job.id for job in host.jobs]), self._table.save_time)
+        for job in host.jobs:
+            self._system.requeue(job)
+        raise NotYet(f"jobs on {host.name} are being put back into the queue")
+
+    def _stop(self, member: Member) -> None:
+        if self._table.stop:
+            self._own(self._table.stop, self._fields(member), self._table.join_time)
+        self._system.stop(member.hostname)
+
+    def _own(self, command: str, fields: Mapping[str, str], seconds: float) -> None:
+        """Run what may fail: the node's power is cut soon in any case."""
+        try:
+            run_own(command, fields, seconds)
+        except CommandFailed as error:
+            log.warning("%s", error)

@@ -1,0 +1,88 @@
+"""When a batch pool grows, shrinks, and what it gives up: the paper's policy (section 6) with its knobs. Pure.
+
+**Growing.** By what the waiting jobs are worth (`Wants`), up to `maximum`. Nodes on their way are subtracted: a queue
+asks once. What was asked for and is not needed any more is withdrawn.
+
+**Shrinking.** Nodes idle for `idle_limit` go back, down to `reserve` idle ones and `minimum` in all. Not while a job
+waits that could start there, nor within `calm` seconds of growth or of the last such job: a burst must not thrash, nor
+jobs that are over before the next look. Nodes that are older than `lifetime` go when their work has ended.
+
+**Giving up.** For a reclaim: idle nodes first, the longest idle first of all; then the node whose last job started
+last, which loses the least work. What a job on several nodes loses is lost with the first of them, so the others go
+with it.
+
+Hosts that COD did not give are never touched.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from cod.vcm.batch.settings import BatchTable
+from cod.vcm.batch.system import Host, Wants
+from cod.vcm.pool import ANY, Nodeset
+
+
+@dataclass(frozen=True, slots=True)
+class PoolChange:
+    """What to do: `grow`, let `leave` go, and why; `withdraw` what is coming and not needed any more."""
+
+    grow: Mapping[Nodeset, int] = field(default_factory=dict)
+    leave: tuple[str, ...] = ()
+    withdraw: Mapping[str, int] = field(default_factory=dict)
+    why: str = ""
+
+
+def resize(
+    size: int, coming: Counter[str], wants: Wants, idle_since: Mapping[str, float], wanted_at: Mapping[str, float],
+    rules: BatchTable, now: float,
+) -> PoolChange:
+    """Return what the pool should do now.
+
+    size        hosts that COD gave and that have joined
+    coming      nodes asked for, or granted and not yet joined
+    idle_since  when each of them that is idle was first seen so
+    wanted_at   when a job that could start there waited last, or the pool grew
+    """
+    idle = len(idle_since)
+    needed = Counter(wants.nodes)
+    needed[ANY] += max(0, max(rules.minimum - size, rules.reserve - idle) - needed.total())
+    named = Counter({nodeset.name: count for nodeset, count in needed.items()})
+    room = rules.maximum - size - coming.total()
+    grow = Counter[Nodeset]()
+    for nodeset, count in needed.items():
+        more = max(0, min(count - coming[nodeset.name], room))
+        grow[nodeset] = more
+        room -= more
+    withdraw = {name: count - named[name] for name, count in coming.items() if count > named[name]}
+    if +grow:
+        return PoolChange(+grow, (), withdraw, f"{wants.jobs} jobs wait, {idle} nodes are idle, "
+                                               f"{coming.total()} are coming")
+    old = sorted((name for name, since in idle_since.items()
+                  if since <= now - rules.idle_limit and wanted_at.get(name, 0.0) <= now - rules.calm
+                  and name not in wants.kept), key=lambda name: (idle_since[name], name))
+    leave = tuple(old[:max(0, min(idle - rules.reserve, size - rules.minimum))])
+    return PoolChange({}, leave, withdraw, f"idle for {rules.idle_limit:.0f} s" if leave else "")
+
+
+def victims(
+    hosts: Mapping[str, Host], members: Iterable[str], idle_since: Mapping[str, float], count: int
+) -> list[str]:
+    """Return the `count` members that cost least to give up, cheapest first; fewer if there are fewer."""
+    left, chosen, lost = list(members), list[str](), set[str]()
+
+    def cost(name: str) -> tuple[bool, bool, float, str]:
+        jobs = hosts[name].jobs if name in hosts else ()
+        still = [job.started for job in jobs if job.id not in lost]
+        if not still:
+            return False, not jobs, idle_since.get(name, float("inf")), name
+        return True, False, -max(still), name
+
+    while left and len(chosen) < count:
+        name = min(left, key=cost)
+        left.remove(name)
+        chosen.append(name)
+        lost |= {job.id for job in hosts[name].jobs} if name in hosts else set()
+    return chosen
