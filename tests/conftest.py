@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import re
 import shutil
 import signal
 import sqlite3
@@ -41,6 +42,16 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
     if isinstance(val, str | bytes) and len(val) > LONGEST_NAME:
         return f"{argname}-of-{len(val)}"
     return None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import a module that is left out as a whole: `-m "not system and not slow"` costs what it runs."""
+    terms = (config.option.markexpr or "").split(" and ")
+    unwanted = {term.removeprefix("not ") for term in terms if re.fullmatch(r"not \w+", term)}
+    if not unwanted or collection_path.suffix != ".py":
+        return None
+    marks = re.search(r"^pytestmark = (\[[^\]]*|.*)", collection_path.read_text(), re.MULTILINE)
+    return bool(marks and unwanted & set(re.findall(r"pytest\.mark\.(\w+)", marks[1]))) or None
 
 
 def pytest_configure(config: pytest.Config) -> None:

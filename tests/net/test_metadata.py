@@ -30,6 +30,8 @@ from cod.store.scheduler import networks, reclaims, requests, vclusters
 from tests.conftest import SUBNET
 from tests.store.agentlab import hardware
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 NOW = 1_000_000.0
 ENDS = 1_600_000.0
 NODE, PEER, OTHER, BOOTS, STRANGER = "127.0.0.11", "127.0.0.12", "127.0.0.21", "127.0.0.31", "127.0.0.41"

@@ -18,6 +18,8 @@ from cod.store.people import groups
 from cod.store.scheduler import reclaims, requests, vclusters
 from tests.store.manager_world import arrive, furnish, in_tx, members, planned, run_pass
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 DAY = 86400.0
 
 

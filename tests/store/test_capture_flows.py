@@ -27,6 +27,8 @@ from cod.store.people import groups as group_rows
 from cod.wire import xmldoc
 from tests.store.agentlab import Lab, mac
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 SECRET = "ab" * 32
 SAVED = Ingested("capture", "disk", 3 << 20, 2 << 20, 4321, "", "cd" * 32)
 PARTS = (CapturedPartition(1, 1 << 20, 1 << 20, "linux", "root", "ext"),)

@@ -20,6 +20,8 @@ from cod.store.engine import Tx
 from cod.store.scheduler import reclaims
 from tests.store import manager_world as world
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 PAGE = (Path(__file__).parents[2] / "docs/nmp.md").read_text()
 NOW = 1_000_000.0
 VCM = "vcm:pool"

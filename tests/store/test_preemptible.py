@@ -20,6 +20,8 @@ from cod.store.scheduler import reclaims as reclaim_rows
 from cod.store.scheduler import vclusters
 from tests.store.manager_world import OWNER, arrive, furnish, in_tx, run_pass
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 HOUR = 3600.0
 GRACE = 300.0
 
