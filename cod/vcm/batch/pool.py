@@ -12,7 +12,7 @@ from threading import Lock
 from cod.vcm.batch import resize
 from cod.vcm.batch.commands import CommandFailed, run_own
 from cod.vcm.batch.settings import BatchTable
-from cod.vcm.batch.system import BatchSystem, Host, Wants
+from cod.vcm.batch.system import BatchSystem, EndSignals, Host, Job, Wants
 from cod.vcm.pool import Demand, GivenUp, Member, Named, NotYet, Reclaim
 
 LEAVING = 30.0  # seconds for jobs to be put back into the queue and a node to be taken out
@@ -34,6 +34,7 @@ class BatchPool:
         self._drained_by: dict[str, float] = {}
         self._emptied_from: dict[str, float] = {}
         self._saved: set[str] = set()
+        self._warned: dict[str, set[str]] = {}  # jobs that have got the signal before their end, by host
         self._one_at_a_time = Lock()  # some systems rewrite whole objects: two changes at once lose one
 
     # ------------------------------------------------------------ what is wanted
@@ -80,7 +81,7 @@ class BatchPool:
         name = member.hostname
         if name in self._table.keep:
             return
-        for known in (self._drained_by, self._emptied_from):  # it was to leave, and may stay
+        for known in (self._drained_by, self._emptied_from, self._warned):  # it was to leave, and may stay
             known.pop(name, None)
         self._saved.discard(name)
         late = self._clock() >= self._joining.setdefault(name, self._clock()) + self._table.join_time
@@ -127,20 +128,29 @@ class BatchPool:
     # ------------------------------------------------------------ leaving
 
     def choose(self, reclaim: Reclaim, members: Mapping[str, Member], now: float) -> Sequence[Named]:
-        """Idle ones first, then the busy one whose last job started last."""
+        """Idle ones first, then the busy one whose last job started last. Its jobs have the time that they ask for
+        before their end, as far as the deadline allows; with `drain`, all of that."""
         hosts = self._system.hosts()
         ours = [name for name in members if name not in self._table.keep]
         chosen = resize.victims(hosts, ours, self._idle_since, reclaim.count)
-        spare = max(1.0, reclaim.deadline - now - LEAVING) if self._table.drain else 1.0
-        busy = {name for name in chosen if name in hosts and hosts[name].jobs}
+        spare = max(1.0, reclaim.deadline - now - LEAVING)
+        within = {}
         for name in chosen:
+            jobs = hosts[name].jobs if name in hosts else ()
             self._drained_by.pop(name, None)  # its age would have let its jobs end: there is no time for that now
-        self._drained_by.update((name, now + spare) for name in busy if self._table.drain)
-        return [Named(name, spare if name in busy else 1.0) for name in chosen]
+            notice = spare if jobs and self._table.drain else max(map(self._notice, jobs), default=0.0)
+            within[name] = max(1.0, min(spare, notice))
+            if notice:
+                self._drained_by[name] = now + within[name]
+        return [Named(name, seconds) for name, seconds in within.items()]
+
+    def _notice(self, job: Job) -> float:
+        return self._system.notice(job) if isinstance(self._system, EndSignals) else 0.0
 
     def recall(self, promised: Mapping[str, float]) -> None:
         """Jobs on nodes that were promised in a former life may still end until then."""
-        self._drained_by.update((name, by) for name, by in promised.items() if self._table.drain or by == inf)
+        timed = self._table.drain or isinstance(self._system, EndSignals)
+        self._drained_by.update((name, by) for name, by in promised.items() if timed or by == inf)
 
     def remove(self, member: Member, lost: bool) -> None:
         """Close it, put its jobs back into the queue, stop its daemon, remove every trace of it."""
@@ -157,7 +167,8 @@ class BatchPool:
             self._stop(member)
         with self._one_at_a_time:
             self._system.expel(name, lost)
-        for known in (self._idle_since, self._unheard_since, self._wanted_at, self._drained_by, self._emptied_from):
+        for known in (self._idle_since, self._unheard_since, self._wanted_at, self._drained_by, self._emptied_from,
+                      self._warned):
             known.pop(name, None)
         self._saved.discard(name)
 
@@ -168,7 +179,9 @@ class BatchPool:
         now = self._clock()
         if not host.jobs:
             return
-        if not lost and now < self._drained_by.get(host.name, 0.0):
+        by = self._drained_by.get(host.name, 0.0)
+        if not lost and now < by:
+            self._warn(host, by - now)
             raise NotYet(f"jobs on {host.name} may end by themselves")
         if now >= self._emptied_from.setdefault(host.name, now) + LEAVING and not lost:
             log.warning("jobs on %s do not go: they end with its daemon", host.name)
@@ -179,6 +192,16 @@ class BatchPool:
         for job in host.jobs:
             self._system.requeue(job)
         raise NotYet(f"jobs on {host.name} are being put back into the queue")
+
+    def _warn(self, host: Host, left: float) -> None:
+        """Send the jobs that have so many seconds left the signal that they want before their end, once."""
+        if not isinstance(self._system, EndSignals):
+            return
+        for job in host.jobs:
+            if self._system.notice(job) >= left and not any(job.id in jobs for jobs in self._warned.values()):
+                self._system.warn(job)
+                self._warned.setdefault(host.name, set()).add(job.id)
+                log.info("job %s on %s is told that it has %.0f s", job.id, host.name, left)
 
     def _stop(self, member: Member) -> None:
         if self._table.stop:

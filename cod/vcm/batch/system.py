@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from cod.vcm.pool import Member, Nodeset
 
@@ -108,4 +108,17 @@ class BatchSystem(Protocol):
 
     def expel(self, name: str, lost: bool) -> None:
         """Remove every trace of the host. Raises `NotYet` while jobs are still ending there."""
+        ...
+
+
+@runtime_checkable
+class EndSignals(Protocol):
+    """What a batch system does beside that, where a job can ask for a signal before its end."""
+
+    def notice(self, job: Job) -> float:
+        """Return how many seconds before its end a job wants its signal; 0: it wants none."""
+        ...
+
+    def warn(self, job: Job) -> None:
+        """Send a job the signal that it wants before its end."""
         ...
