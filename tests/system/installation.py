@@ -142,10 +142,11 @@ class Installation:
             f"{key}={value}" for key, value in self.environment.items()), *command], capture_output=True, text=True,
             timeout=180, check=check)
 
-    def submit(self, seconds: float | Path = 1.0, *options: str) -> int:
+    def submit(self, seconds: float | Path = 1.0, *options: str, script: Path | None = None) -> int:
         """A job that sleeps, or waits for a file; its number. It writes a line into its file whenever it starts and
-        when it ends."""
-        said = self.run(*self.submission(), *options, str(self.jobs / "job.sh"), str(seconds), user=USER, check=False)
+        when it ends. `script`: another job, for which `seconds` is its argument."""
+        script = script or self.jobs / "job.sh"
+        said = self.run(*self.submission(), *options, str(script), str(seconds), user=USER, check=False)
         number = said.stdout.strip().split(".")[0]
         assert number.isdigit(), said
         return int(number)

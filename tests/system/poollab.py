@@ -25,6 +25,8 @@ from tests.system.stand import Stand, ip
 from tests.waiting import until
 
 RULES = "inertia = 0\nreclaim_grace = 20\n[nmp]\nport = 8071\nkeepalive = 1\n"
+EXAMPLES = Path(__file__).parents[2] / "docs/examples"
+WISH = "#SBATCH --signal=B:USR1@60\n"
 Made = TypeVar("Made", bound=Installation)
 
 
@@ -126,6 +128,20 @@ class PoolLab(Generic[Made]):
     def gate(self) -> Path:
         """A file that is not there: jobs wait for it. `touch` opens it."""
         return self.cell.jobs / f"gate{next(self._gates)}"
+
+    def resumable(self, steps: int, *options: str, wish: str = "") -> tuple[int, Path, Path]:
+        """Submit the example of a job that saves itself; once it can, return its number, what it says, what it saves.
+
+        wish  the line of its script that asks for a signal; '': it has none
+        """
+        text = (EXAMPLES / "resumable-job.sh").read_text()
+        assert WISH in text
+        script = self.cell.jobs / "resumable.sh"
+        script.write_text(text.replace(WISH, wish + "\n"))
+        job = self.cell.submit(steps, *options, script=script)
+        saved = self.cell.jobs / f"saved/{job}"
+        until(saved.exists, "it runs", 240)
+        return job, self.cell.jobs / f"said.{job}", saved
 
     def ended(self, jobs: list[int], seconds: float = 240.0) -> None:
         """Wait until all have run to their end."""

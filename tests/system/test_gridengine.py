@@ -11,6 +11,7 @@ import pytest
 from tests.system.cell import BINARIES
 from tests.system.gridlab import GridLab, gridlab
 from tests.system.installation import HEAD
+from tests.system.poollab import EXAMPLES
 from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("gridengine")]
@@ -117,6 +118,31 @@ def test_a_vcluster_of_higher_priority_takes_nodes_while_jobs_run(lab: GridLab) 
     lab.ended([first, second])
     lab.once([first, second], {second: 1})
     assert loser != lab.placed(first)
+
+
+def test_a_job_that_saves_itself_goes_on_where_it_was(lab: GridLab) -> None:
+    """The example programs: before a reclaimed node leaves, its job is told over ssh to save itself, and does."""
+    cell = lab.cell
+    ssh = cell.folder / "ssh"
+    ssh.write_text(f"#!/bin/sh\nouter=$(cat {cell.folder}/run/${{1#root@}}.pid)\n"
+                   'exec nsenter -t $(cat /proc/$outer/task/$outer/children) -a sh -c "$2"\n')
+    ssh.chmod(0o755)
+    lab.fresh(slots=1, jobs_per_node=1, maximum=1, save_time=15.0, save=(
+        f"env SSH={ssh} SPOOL={cell.spool} {EXAMPLES}/save-jobs.sh {cell.jobs}/saved {{jobs}} {{hostname}}"))
+    _, said, saved = lab.resumable(
+        30, "-v", f"SAVED={cell.jobs}/saved", "-o", f"{cell.jobs}/said.$JOB_ID", "-j", "y")
+    time.sleep(3)  # three of its steps
+    before = saved.stat().st_ino
+    lab.stand.cod("vcluster", "create", "web", "--size", "3", "--template", "exec", "--group", "top")
+    until(lambda: saved.stat().st_ino != before, "it has saved itself", 60, 0.05)
+    step = int(saved.read_text())
+    assert step >= 3
+    until(lambda: lab.active("web") == 3, "the other is there", 180, 0.1)
+    lab.stand.cod("vcluster", "delete", "web")
+    until(lambda: "has done all 30 steps" in said.read_text(), "it has ended", 240)
+    begun = [int(line.split()[-1]) for line in said.read_text().splitlines() if "begins with step" in line]
+    assert begun[0] == 0
+    assert [one >= step for one in begun[1:]] == [True], "it ran twice, and began where it was"
 
 
 def test_a_node_dies_under_a_job(lab: GridLab) -> None:

@@ -76,3 +76,18 @@ def test_jobs_that_can_are_saved_and_others_left_alone(tmp_path: Path, tools: di
             for one in (shell, other):
                 one.kill()
             shell.wait()
+
+
+def test_a_node_mounts_the_folder_once(tmp_path: Path, tools: dict[str, str]) -> None:
+    """The command that `restore` runs over ssh, with programs of the test's own in place of `ssh` and `mount`."""
+    folder = tmp_path / "srv/saved"
+    for name, text in (("ssh", 'echo "$1" >> asked; exec sh -c "$2"'), ("mount", 'echo "$@" >> mounted; touch done'),
+                       ("mountpoint", "exec test -e done")):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    for _ in range(2):
+        subprocess.run([EXAMPLES / "restore-node.sh", "10.77.128.4", "files:/srv/saved", folder], cwd=tmp_path,
+                       env={**tools, "SSH": "ssh"}, check=True)
+    assert folder.is_dir()
+    assert (tmp_path / "asked").read_text() == "root@10.77.128.4\n" * 2
+    assert (tmp_path / "mounted").read_text() == f"files:/srv/saved {folder}\n"
