@@ -9,7 +9,7 @@ import json
 import tomllib
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -45,6 +45,7 @@ def _requirements(text: str) -> str:
 
 Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Server = Annotated[str, AfterValidator(_place)]
+Requirements = Annotated[str, AfterValidator(_requirements)]
 
 
 class Table(BaseModel):
@@ -67,7 +68,7 @@ class Settings(Table):
     state: str = Field("state.json", description="what it must not forget")
     interval: Seconds = Field(15.0, description="seconds between looks at the pool")
     template: str = Field("", description="of the nodes that it asks for; empty: the vcluster's own")
-    requires: Annotated[str, AfterValidator(_requirements)] = Field(
+    requires: Requirements = Field(
         "", description="requirements of its nodes (XML); empty: the vcluster's own")
     extend: float = Field(0.0, ge=0, le=1e9, description="seconds by which it extends the lease when it is warned; 0: "
                           "the lease may end")
@@ -121,6 +122,8 @@ def _sentence(path: Path, table: Any, error: Any) -> str:
     key = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
         for part in error["loc"][:-1]:
-            table = table.model_fields[part].annotation
+            if isinstance(part, str):
+                kind = table.model_fields[part].annotation
+                table = next(iter(get_args(kind)), kind)  # a table, or a list of tables
         return f"{path}: {key}: {unknown_key(str(error['loc'][-1]), table.model_fields)}"
     return f"{path}: {key}: {field_error(error)}"

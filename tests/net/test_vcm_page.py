@@ -28,6 +28,7 @@ from cod.store.engine import Tx
 from cod.vcm.batch.settings import BatchTable
 from cod.vcm.gridengine.settings import GridEngineSettings, GridEngineTable
 from cod.vcm.settings import Settings, load, reference
+from cod.vcm.slurm.settings import NodesetTable, SlurmSettings, SlurmTable
 from tests.net.nmplab import NOW, enrolled, founded, port
 from tests.ports import free_port
 from tests.store import manager_world as world
@@ -44,13 +45,18 @@ def example(language: str, place: int = 0) -> str:
     return found[place]
 
 
-@pytest.mark.parametrize("table", [Settings, BatchTable, GridEngineTable])
+@pytest.mark.parametrize("table", [Settings, BatchTable, GridEngineTable, SlurmTable, NodesetTable])
 def test_the_page_has_the_settings_as_they_are(table: Any) -> None:
     """After a change: `python -c 'from cod.vcm.settings import *; print(reference(Settings))'`, and paste it; the same
-    with BatchTable of cod.vcm.batch.settings and GridEngineTable of cod.vcm.gridengine.settings."""
+    with the tables of cod.vcm.batch.settings, cod.vcm.gridengine.settings and cod.vcm.slurm.settings."""
     assert reference(table) in PAGE
 
 
+
+
+def test_the_page_s_slurm_file_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "vcm.toml").write_text(example("toml", 2))
+    assert [one.name for one in load(tmp_path / "vcm.toml", SlurmSettings).slurm.nodesets] == ["standard", "gpu"]
 
 
 def test_the_page_s_grid_engine_file_can_be_read(tmp_path: Path) -> None:

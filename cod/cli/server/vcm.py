@@ -7,13 +7,19 @@ import os
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from cod.cli.show import ago, as_json, client, console, print_json, said, shown, table
 from cod.client import path
 
+if TYPE_CHECKING:
+    from cod.vcm.batch.settings import BatchTable
+    from cod.vcm.batch.system import BatchSystem
+    from cod.vcm.settings import Settings
+
+S = TypeVar("S", bound="Settings")
 NEAR = 30 * 86400.0  # seconds before its end in which a certificate should have been renewed long ago
 
 name_argument = click.argument("vcluster")
@@ -79,7 +85,8 @@ def _written(folder: Path, enrolled: Any, names: list[str], as_json: bool) -> No
         print_json({"vcluster": enrolled["vcluster"], "folder": str(folder), "written": written, "kept": kept,
                     "serial": enrolled["serial"], "servers": enrolled["servers"]})
         return
-    click.echo(f"wrote {', '.join(written) or 'nothing'} to {folder}; start it with: cod vcm sge {folder}/vcm.toml")
+    click.echo(f"wrote {', '.join(written) or 'nothing'} to {folder}; start it with: cod vcm sge {folder}/vcm.toml "
+               "(Slurm: cod vcm slurm)")
     if kept:
         click.echo(f"left {folder}/vcm.toml as it was; it should say servers = {json.dumps(enrolled['servers'])}"
                    + (" and tls = false" if not names else ""))
@@ -183,14 +190,43 @@ def sge(config: Path, dry_run: bool) -> None:
     Example:
       cod vcm sge /etc/cod/vcm/batch/vcm.toml --dry-run
     """
-    from cod.vcm import daemon, settings
-    from cod.vcm.batch.pool import BatchPool
     from cod.vcm.gridengine.settings import GridEngineSettings
     from cod.vcm.gridengine.system import GridEngineSystem
 
+    read = _settings(config, GridEngineSettings)
+    _run("sge", config, read, read.gridengine, GridEngineSystem(read.gridengine, prepare=not dry_run), dry_run)
+
+
+@vcm.command()
+@click.argument("config", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--dry-run", is_flag=True, help="Log what the VCM would request and release, and do neither.")
+def slurm(config: Path, dry_run: bool) -> None:
+    """Run the VCM of a Slurm pool until SIGTERM or SIGINT.
+
+    \b
+    Example:
+      cod vcm slurm /etc/cod/vcm/batch/vcm.toml --dry-run
+    """
+    from cod.vcm.slurm.settings import SlurmSettings
+    from cod.vcm.slurm.system import SlurmSystem
+
+    read = _settings(config, SlurmSettings)
+    _run("slurm", config, read, read.slurm, SlurmSystem(read.slurm, dry_run=dry_run), dry_run)
+
+
+def _settings(config: Path, kind: type[S]) -> S:
+    from cod.vcm import settings
+
     try:
-        read = settings.load(config, GridEngineSettings)
+        return settings.load(config, kind)
     except settings.BadSettings as error:
         raise click.ClickException(str(error)) from None
-    pool = BatchPool(read.gridengine, GridEngineSystem(read.gridengine, prepare=not dry_run))
-    raise SystemExit(daemon.run(read, config.parent, f"cod-vcm-sge {version('cod')}", pool, dry_run=dry_run))
+
+
+def _run(name: str, config: Path, read: Settings, table: BatchTable, system: BatchSystem, dry_run: bool) -> None:
+    """Run the VCM of a batch system's pool; end with its exit status."""
+    from cod.vcm import daemon
+    from cod.vcm.batch.pool import BatchPool
+
+    pool = BatchPool(table, system)
+    raise SystemExit(daemon.run(read, config.parent, f"cod-vcm-{name} {version('cod')}", pool, dry_run=dry_run))

@@ -1,0 +1,166 @@
+"""Slurm's own commands, and what they mean when they say no.
+
+Some of them fail with status 1 where what is wanted is so already, and `squeue --json` succeeds with an empty list when
+the controller does not answer (both seen with 22.05.8), so status and text are read together. Each function says what
+shall be: done twice, it does no harm.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from cod.vcm.batch.commands import CommandFailed, NotUnderstood, run, said
+from cod.vcm.pool import NotYet
+from cod.vcm.slurm import view
+from cod.vcm.slurm.view import SlurmJob, SlurmNode
+
+GONE = "Invalid node name"
+NO_JOB = r"Invalid job id|already finished|already completing|pending execution"
+NO_RESERVATION = "reservation is invalid"
+WHOLE_LISTS = {"SLURM_BITSTR_LEN": "0"}  # otherwise lists of tasks end in '...' after 64 characters
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A reservation of nodes that holds now."""
+
+    name: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The cluster at one moment. Nodes that a reservation keeps from other jobs have the flag RESERVED."""
+
+    nodes: Mapping[str, SlurmNode]
+    jobs: list[SlurmJob]
+    reservations: Mapping[str, Reservation]
+
+
+class Slurm:
+    """A cluster. `environment`: SLURM_CONF, where it is not the process's own; `path`: of the commands."""
+
+    def __init__(self, partition: str, environment: Mapping[str, str], path: str = "") -> None:
+        self.partition, self.environment, self.path = partition, environment, path
+
+    # ------------------------------------------------------------ looking
+
+    def view(self) -> View:
+        """Return the cluster now. Raises `NotUnderstood`, or `CommandFailed` when the controller does not answer."""
+        jobs = view.jobs(self._output("squeue", "--all", "--json"))
+        nodes = view.nodes(self._output("sinfo", "--all", "--json"))
+        reservations = _reservations(self._output("scontrol", "--oneliner", "show", "reservation").decode())
+        kept = {name for one in reservations.values() for name in one.nodes}
+        shown = {name: replace(node, flags=node.flags | {"RESERVED"}) if name in kept else node
+                 for name, node in nodes.items()}
+        return View(shown, jobs, reservations)
+
+    def node(self, name: str) -> SlurmNode | None:
+        """Return what Slurm knows of a node, None for nothing."""
+        return view.nodes(self._output("sinfo", "--all", "--json")).get(name)
+
+    def counts_memory(self) -> bool:
+        """Return whether jobs use up memory (SelectTypeParameters=CR_…_Memory)."""
+        text = self._output("scontrol", "show", "config").decode(errors="replace")
+        return "MEMORY" in (re.search(r"^SelectTypeParameters\s*=\s*(.*)$", text, re.MULTILINE) or [""])[0].upper()
+
+    def shares_nodes(self) -> bool:
+        """Return whether jobs may share nodes of the partition. Raises `CommandFailed` where there is no partition."""
+        text = self._output("scontrol", "--oneliner", "show", "partition", self.partition).decode(errors="replace")
+        return "OverSubscribe=EXCLUSIVE" not in text
+
+    # ------------------------------------------------------------ nodes
+
+    def resume(self, name: str) -> None:
+        """Let it take jobs."""
+        self._node(name, "state=resume", done="Invalid node state")
+
+    def drain(self, name: str, reason: str) -> None:
+        """Let it take no more jobs."""
+        self._node(name, "state=drain", f"reason={reason}", done=GONE)
+
+    def down(self, name: str, reason: str) -> None:
+        """Say that it is gone: jobs that run there go back into the queue, where they may."""
+        self._node(name, "state=down", f"reason={reason}", done=GONE)
+
+    def set_features(self, name: str, features: Collection[str]) -> None:
+        """Give it these features, and no others."""
+        text = ",".join(sorted(features))
+        self._node(name, f"AvailableFeatures={text}", f"ActiveFeatures={text}")
+
+    def delete(self, name: str) -> None:
+        """Remove its record. Raises `NotYet` while a job of it has not ended."""
+        text = self._do("scontrol", "delete", f"nodename={name}", done=f"{GONE}|busy")
+        if "busy" in text:
+            raise NotYet(f"jobs on {name} have not ended")
+
+    def _node(self, name: str, *changes: str, done: str = "^$") -> None:
+        self._do("scontrol", "update", f"nodename={name}", *changes, done=done)
+
+    # ------------------------------------------------------------ jobs
+
+    def requeue(self, job: str) -> bool:
+        """Put a job that has not ended back into the queue, also one whose owner said that it should not run again; one
+        that has ended stays as it is. Return False for a job that is no batch job: there is nothing to run again."""
+        text = self._do("scontrol", "requeue", "Incomplete", job, done=f"{NO_JOB}|presently disabled|batch jobs")
+        if "presently disabled" in text:
+            self._do("scontrol", "update", f"jobid={job}", "requeue=1", done=NO_JOB)
+            self._do("scontrol", "requeue", "Incomplete", job, done=NO_JOB)
+        return "batch jobs" not in text
+
+    def cancel(self, job: str) -> None:
+        """End a job."""
+        self._do("scancel", job, done=NO_JOB)
+
+    # ------------------------------------------------------------ reservations
+
+    def reserve(self, reservation: Reservation, user: str) -> None:
+        """Keep nodes for jobs of one user that ask for this reservation."""
+        self._do("scontrol", "create", "reservation", f"reservationname={reservation.name}",
+                 f"nodes={','.join(reservation.nodes)}", f"users={user}", "starttime=now", "duration=infinite",
+                 "flags=ignore_jobs")
+
+    def bind(self, job: str, reservation: str) -> None:
+        """Let a job run on the nodes of a reservation only; '' on any."""
+        self._do("scontrol", "update", f"jobid={job}", f"reservationname={reservation}", done=NO_JOB)
+
+    def release(self, reservation: str) -> None:
+        """End a reservation. Raises `NotYet` while a job runs in it."""
+        text = self._do("scontrol", "delete", f"reservation={reservation}", done=f"{NO_RESERVATION}|in use")
+        if "in use" in text:
+            raise NotYet(f"the job of the reservation {reservation} has not ended")
+
+    # ------------------------------------------------------------ running them
+
+    def _do(self, *command: str, done: str = "^$") -> str:
+        """Run a command; return what it complained of, which is among what `done` matches. Raises `CommandFailed`."""
+        ended = run(command, self.environment, self.path)
+        text = ended.stderr.decode(errors="replace").strip()
+        if text and re.search(done, text, re.IGNORECASE):
+            return text
+        if ended.returncode or text:
+            raise CommandFailed(f"{' '.join(command)}: {said(ended)}")
+        return ""
+
+    def _output(self, *command: str) -> bytes:
+        ended = run(command, {**self.environment, **WHOLE_LISTS}, self.path)
+        if ended.returncode:
+            raise CommandFailed(f"{' '.join(command)}: {said(ended)}")
+        return ended.stdout
+
+
+def _reservations(text: str) -> dict[str, Reservation]:
+    """Return the reservations that hold now, by name. Raises `NotUnderstood`."""
+    found = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if line == "No reservations in the system":
+            continue
+        values = dict(word.partition("=")[::2] for word in line.split())
+        if not {"ReservationName", "Nodes", "State"} <= values.keys():
+            raise NotUnderstood(f"scontrol show reservation: {line[:80]!r}")
+        if values["State"] == "ACTIVE":
+            names = view.hostlist("" if values["Nodes"] == "(null)" else values["Nodes"])
+            found[values["ReservationName"]] = Reservation(values["ReservationName"], names)
+    return found

@@ -1,0 +1,367 @@
+"""What the jobs that wait in a partition are worth in nodes, and which of them no node of the pool could run. Pure.
+
+**Which count.** Jobs that wait for room: `COUNTING` are Slurm's reasons for that. Jobs that would not start if there
+were room do not: held, dependent, of the future, limited by QOS or association, waiting for licences or a reservation.
+Tasks of an array count one by one, as many as may run at a time.
+
+**What they are worth.** Each is put where Slurm would put it: on free CPUs of nodes that are there, then of nodes that
+are coming, then of new ones, which are of the first nodeset that could run it. Jobs of higher priority go first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import islice
+from math import ceil, inf
+
+from cod.vcm.batch.commands import NotUnderstood
+from cod.vcm.pool import Nodeset
+from cod.vcm.slurm.view import JobSize, SlurmJob, SlurmNode, gres, task_ids
+
+_gres = cache(gres)
+COUNTING = frozenset({"None", "Priority", "Resources", "PartitionConfig", "PartitionNodeLimit", "ReqNodeNotAvail",
+                      "NodeDown"})
+
+
+@dataclass(frozen=True, slots=True)
+class NodeKind:
+    """What a node of a nodeset has. `memory` in MiB, None where it is not known."""
+
+    nodeset: Nodeset
+    cpus: int = 1
+    memory: int | None = None
+    gres: Mapping[str, int] = field(default_factory=dict)
+    features: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Room:
+    """What is free on a node. `name` is '' for one that is not there yet; `kind`: its nodeset, None for one that is.
+
+    all_memory  of the node, free or not; None: not known
+    used        do jobs run there?
+    """
+
+    name: str
+    kind: Nodeset | None
+    cpus: int
+    memory: float
+    all_memory: float
+    gres: dict[str, int]
+    features: frozenset[str]
+    used: bool = False
+
+    @classmethod
+    def on(cls, node: SlurmNode) -> Room:
+        """Return what is free on a node that is there."""
+        free = {name: count - node.gres_used.get(name, 0) for name, count in node.gres.items()}
+        return cls(node.name, None, node.cpus - node.cpus_used, node.memory - node.memory_used, node.memory, free,
+                   node.features, node.cpus_used > 0)
+
+    @classmethod
+    def whole(cls, node: SlurmNode) -> Room:
+        """Return what a node that is there has when nothing runs on it."""
+        return cls.on(replace(node, cpus_used=0, memory_used=0, gres_used={}))
+
+    @classmethod
+    def of(cls, kind: NodeKind) -> Room:
+        """Return a node that is not there yet."""
+        memory = inf if kind.memory is None else kind.memory
+        return cls("", kind.nodeset, kind.cpus, memory, memory, dict(kind.gres), kind.features)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the site says.
+
+    memory   Slurm counts memory among what jobs use up (SelectTypeParameters=CR_…_Memory)
+    alone    no two jobs share a node
+    limit    nodes of the pool: beyond it nothing is counted
+    """
+
+    partition: str
+    memory: bool = False
+    alone: bool = False
+    limit: int = 1024
+
+
+@dataclass(slots=True)
+class Plan:
+    """Where the jobs that wait go.
+
+    nodes   by nodeset, how many of those that are not there yet they fill: coming ones, then new ones
+    jobs    how many could start on a node of this pool
+    sizes   what those ask for
+    placed  which of them fit on nodes that are there, by name (of an array's task: ARRAY_TASK), and on which
+    never   a sentence for each job that no node could run
+    """
+
+    nodes: Counter[Nodeset] = field(default_factory=Counter)
+    jobs: int = 0
+    sizes: set[JobSize] = field(default_factory=set)
+    placed: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    never: list[str] = field(default_factory=list)
+
+
+def plan(
+    jobs: Sequence[SlurmJob], there: Sequence[SlurmNode], coming: Mapping[str, int], kinds: Sequence[NodeKind],
+    rules: Rules,
+) -> Plan:
+    """Put every job that waits and counts somewhere.
+
+    there   nodes that take jobs
+    coming  nodes asked for, or granted and not yet joined, by the nodeset's name
+    """
+    found = Plan()
+    known = [Room.on(node) for node in there]
+    expected = [Room.of(kind) for kind in kinds for _ in range(coming.get(kind.nodeset.name, 0))]
+    rooms = [*known, *expected]
+    fates: dict[JobSize, tuple[JobSize, str]] = {}
+    last, candidates = None, deque[Room]()
+    for job, names in _counting(jobs, rules):
+        if job.size not in fates:
+            fates[job.size] = _fate(job.size, there, kinds, rules)
+        size, why = fates[job.size]
+        if job.size.required and why == "":
+            continue
+        if why:
+            found.never.append(f"job {job.name}: {why}")
+            continue
+        found.jobs += len(names)
+        found.sizes.add(size)
+        if size != last:
+            last, candidates = size, deque(rooms)
+        for name in names:
+            if len(rooms) > len(known) + len(expected) + rules.limit:
+                break
+            on = _place(size, rooms, candidates, kinds, rules)
+            if on and all(room.kind is None for room in on):
+                found.placed[name] = tuple(room.name for room in on)
+    found.nodes = Counter(room.kind for room in rooms if room.kind is not None and room.used)
+    return found
+
+
+def _fate(
+    size: JobSize, there: Sequence[SlurmNode], kinds: Sequence[NodeKind], rules: Rules
+) -> tuple[JobSize, str]:
+    """Return the size as nodes are counted by it, and why no node could run such a job; '' where one could."""
+    if size.required:
+        known = {node.name for node in there}
+        return size, "" if known.issuperset(size.required) else (
+            f"wants {', '.join(size.required)} by name, and a new node may be another")
+    offered = [Room.of(kind) for kind in kinds]
+    try:
+        size = _with_job_gres(replace(size, whole=size.whole or rules.alone), [*offered, *map(Room.whole, there)])
+        why = _lacking(size, offered, kinds, rules)
+        return size, "" if any(could_run([size], node, rules) for node in there) else why
+    except NotUnderstood as error:
+        return size, f"asks for what this VCM does not read: {error}"
+
+
+def could_run(sizes: Iterable[JobSize], node: SlurmNode, rules: Rules) -> bool:
+    """Return whether a job of one of these sizes could start on the node, were it empty."""
+    return any(_fitting(size, Room.whole(node), rules) for size in sizes)
+
+
+# ---------------------------------------------------------------- which count
+
+
+def _counting(jobs: Sequence[SlurmJob], rules: Rules) -> Iterator[tuple[SlurmJob, list[str]]]:
+    """Yield the jobs that would start if there were room, with the names of their pieces, by priority."""
+    may_run = {job.array: job.limit for job in jobs if job.array and job.limit}
+    for job in jobs:
+        if not job.waits and job.array in may_run:
+            may_run[job.array] -= 1
+    for job in sorted(jobs, key=lambda job: (-job.priority, job.id)):
+        if not counts(job, rules):
+            continue
+        pieces = (f"{job.array}_{task}" for task in task_ids(job.array_tasks)) if job.array_tasks else iter((job.name,))
+        names = list(islice(pieces, max(0, may_run[job.array]) if job.array in may_run else None))
+        if job.array in may_run:
+            may_run[job.array] -= len(names)
+        yield job, names
+
+
+def counts(job: SlurmJob, rules: Rules) -> bool:
+    """Return whether the job waits for room in this partition. One that was put back into the queue has a time before
+    which it does not start, a few seconds away."""
+    return (job.state == "PENDING" and rules.partition in job.partitions and not job.reservation
+            and (job.reason in COUNTING or (job.reason == "BeginTime" and job.restarts > 0)))
+
+
+# ---------------------------------------------------------------- where they fit
+
+
+def _place(
+    size: JobSize, rooms: list[Room], candidates: deque[Room], kinds: Sequence[NodeKind], rules: Rules
+) -> list[Room]:
+    """Put one piece onto nodes that are there, else with those that are coming or were counted for earlier jobs, else
+    with new ones; return them. `candidates`: of the rooms those that were not yet found too small for this size."""
+    least = size.least if size.most else 1
+    while least == 1 and candidates and _fitting(size, candidates[0], rules) < size.tasks:
+        candidates.popleft()
+    if least == 1 and candidates:
+        _take(size, candidates[0], size.tasks, rules)
+        return [candidates[0]]
+    fitting = [(count, room) for room in rooms if (count := _fitting(size, room, rules))]
+    chosen = _chosen(size, [one for one in fitting if one[1].kind is None]) or _chosen(size, fitting)
+    if not chosen:
+        for kind in kinds:
+            each = _fitting(size, Room.of(kind), rules)
+            new = [(each, Room.of(kind)) for _ in range(_lacking_nodes(size, fitting, each) if each else 0)]
+            if chosen := _chosen(size, [*fitting, *new]):
+                rooms += [room for _, room in new]
+                candidates.extend(room for _, room in new)
+                break
+    left = size.tasks
+    for number, (count, room) in enumerate(chosen):
+        share = max(1, min(count, left - (len(chosen) - number - 1)))
+        left -= share
+        _take(size, room, share, rules)
+    return [room for _, room in chosen]
+
+
+def _lacking_nodes(size: JobSize, fitting: Sequence[tuple[int, Room]], each: int) -> int:
+    """Return how many nodes, each of which takes `each` tasks, a job needs beside those that fit it."""
+    if size.most:
+        best = sorted((count for count, _ in fitting), reverse=True)
+        for more in range(1, size.most + 1):
+            counts_ = sorted([*best[:size.most], *[each] * more], reverse=True)[:size.most]
+            if sum(counts_) >= size.tasks and len(counts_) >= size.least:
+                return more
+        return size.most
+    if size.tasks <= each:
+        return 1
+    return ceil(max(1, size.tasks - sum(count for count, _ in fitting)) / each)
+
+
+def _chosen(size: JobSize, fitting: Sequence[tuple[int, Room]]) -> list[tuple[int, Room]]:
+    """Return the first of the rooms that the job needs, [] where all of them are too few."""
+    least = size.least if size.most else 1
+    chosen: list[tuple[int, Room]] = []
+    held = 0
+    for one in sorted(fitting, key=lambda one: -one[0]) if size.most else fitting:
+        if (len(chosen) >= least and held >= size.tasks) or len(chosen) == (size.most or inf):
+            break
+        chosen.append(one)
+        held += one[0]
+    return chosen if len(chosen) >= least and held >= size.tasks else []
+
+
+def _fitting(size: JobSize, room: Room, rules: Rules) -> int:
+    """Return how many of the job's tasks the room takes."""
+    if room.cpus < size.node_cpus or (size.whole and room.used) or room.name in size.excluded:
+        return 0
+    if size.features and not matches(size.features, room.features):
+        return 0
+    each = ceil(size.cpus / size.tasks)
+    count = room.cpus // each
+    if size.tasks_per_node:
+        count = min(count, size.tasks_per_node)
+    if size.memory and room.memory < size.memory:
+        return 0
+    if size.cpu_memory:
+        count = min(count, int(min(room.memory, 2**40) // (size.cpu_memory * each)))
+    elif rules.memory and not size.memory and room.memory < room.all_memory:
+        return 0  # Slurm gives all of a node's memory to a job that does not say how much
+    if any(room.gres.get(name, 0) < many for name, many in _gres(size.node_gres).items()):
+        return 0
+    for name, many in _gres(size.task_gres).items():
+        count = min(count, room.gres.get(name, 0) // many if many else count)
+    return count
+
+
+def _take(size: JobSize, room: Room, share: int, rules: Rules) -> None:
+    room.used = True
+    each = ceil(size.cpus / size.tasks)
+    room.cpus = 0 if size.whole else room.cpus - max(size.node_cpus, share * each)
+    if rules.memory:
+        used = size.memory or (size.cpu_memory or 0) * share * each
+        room.memory = room.memory - used if used else 0
+    for name, many in _gres(size.node_gres).items():
+        room.gres[name] -= many
+    for name, many in _gres(size.task_gres).items():
+        room.gres[name] -= many * share
+
+
+def _with_job_gres(size: JobSize, offered: Sequence[Room]) -> JobSize:
+    """Return the size with what the job wants in all divided among as few nodes as can have it."""
+    for name, wanted in _gres(size.job_gres).items():
+        most = max((room.gres.get(name, 0) for room in offered), default=0)
+        if not wanted or not most:
+            return replace(size, node_gres=size.job_gres)
+        nodes = max(size.least if size.most else 1, ceil(wanted / most))
+        share = f"{name}:{ceil(wanted / nodes)}"
+        size = replace(size, least=nodes, most=max(size.most, nodes), tasks=max(size.tasks, nodes),
+                       cpus=max(size.cpus, nodes), node_gres=",".join(filter(None, (size.node_gres, share))))
+    return replace(size, job_gres="")
+
+
+def _lacking(size: JobSize, offered: Sequence[Room], kinds: Sequence[NodeKind], rules: Rules) -> str:
+    """Return why no node of any nodeset could run the job; '' where one could."""
+    reasons = []
+    for kind, room in zip(kinds, offered, strict=True):
+        why = _missing(size, room, rules)
+        if not why:
+            return ""
+        reasons.append(f"nodeset {kind.nodeset.name}: {why}" if kind.nodeset.name else why)
+    return "; ".join(reasons)
+
+
+def _missing(size: JobSize, room: Room, rules: Rules) -> str:
+    """Return what a node of a nodeset lacks for the job, '' for nothing."""
+    if size.features and not matches(size.features, room.features):
+        return f"wants the features {size.features}, a node has {','.join(sorted(room.features)) or 'none'}"
+    if size.memory and room.memory < size.memory:
+        return f"wants {size.memory} MiB on a node, a node has {room.memory:.0f}"
+    for name, wanted in (_gres(size.node_gres) | _gres(size.task_gres)).items():
+        if room.gres.get(name, 0) < wanted:
+            return f"wants {name}:{wanted} on a node, a node has {room.gres.get(name, 0)}"
+    each = max(size.node_cpus, ceil(size.cpus / size.tasks))
+    if room.cpus < each:
+        return f"wants {each} CPUs on a node, a node has {room.cpus}"
+    count = _fitting(size, room, rules)
+    if not count:
+        return f"wants {size.cpu_memory} MiB for each CPU, a node has {room.memory:.0f} for {room.cpus}"
+    if size.most and count * size.most < size.tasks:
+        return f"wants {size.tasks} tasks on {size.most} nodes at most, a node takes {count}"
+    return ""
+
+
+# ---------------------------------------------------------------- constraints
+
+
+_TOKEN = re.compile(r"\s*([\w.:/=+-]+|[&|()\[\]])\s*")
+
+
+@cache
+def matches(constraint: str, features: frozenset[str]) -> bool:
+    """Return whether a node with these features meets a constraint (-C): names, '&' and '|' from left to right, and
+    brackets. Raises `NotUnderstood` for others, such as those with counts ('gpu*2')."""
+    tokens = _TOKEN.findall(constraint)
+    if "".join(tokens) != re.sub(r"\s", "", constraint):
+        raise NotUnderstood(f"the constraint {constraint!r}")
+    rest = iter([*tokens, ""])
+
+    def operand() -> bool:
+        token = next(rest, "")
+        if token in ("(", "["):
+            return chain({"(": ")", "[": "]"}[token])
+        if not token or token in "&|)]":
+            raise NotUnderstood(f"the constraint {constraint!r}")
+        return token in features
+
+    def chain(end: str) -> bool:
+        value = operand()
+        while (token := next(rest, None)) != end:
+            if token not in ("&", "|"):
+                raise NotUnderstood(f"the constraint {constraint!r}")
+            other = operand()
+            value = (value and other) if token == "&" else (value or other)
+        return value
+
+    return chain("")

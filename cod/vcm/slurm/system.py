@@ -1,0 +1,237 @@
+"""A partition of Slurm as a `cod.vcm.batch.system.BatchSystem`. Its nodes are dynamic (`slurmd -Z`)."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from threading import Lock
+
+from cod.vcm.batch.system import Host, Job, Wants
+from cod.vcm.pool import ANY, GivenUp, Member, NotYet
+from cod.vcm.slurm import needs
+from cod.vcm.slurm.commands import Reservation, Slurm, View
+from cod.vcm.slurm.needs import NodeKind, Rules
+from cod.vcm.slurm.settings import SlurmTable
+from cod.vcm.slurm.view import SlurmJob, SlurmNode
+
+READY = "cod: waits for its one job"  # reasons for which nodes are drained: Slurm remembers them for the VCM
+LEAVES = "cod: leaves"
+PREFIX = "cod-"  # of the reservations in which jobs have nodes of their own, before the job's name
+
+log = logging.getLogger("cod.vcm")
+
+
+class SlurmSystem:
+    """See the module. `dry_run`: change nothing."""
+
+    def __init__(self, table: SlurmTable, slurm: Slurm | None = None, *, dry_run: bool = False) -> None:
+        self._table, self._dry_run = table, dry_run
+        self._slurm = slurm or Slurm(table.partition, table.environment, table.path)
+        self._kinds = [one.kind(table.feature) for one in table.nodesets]
+        self._alike = NodeKind(ANY, features=frozenset({table.feature}))
+        self._rules: Rules | None = None
+        self._busy: set[str] = set()
+        self._changing = Lock()
+
+    # ------------------------------------------------------------ what there is, and what is wanted
+
+    def hosts(self) -> Mapping[str, Host]:
+        """Return the cluster's nodes."""
+        return self._hosts(self._slurm.view())
+
+    def look(self, ours: Collection[str], coming: Counter[str]) -> tuple[Mapping[str, Host], Wants]:
+        """Return what squeue and sinfo say, and what the jobs that wait are worth beside the room on nodes."""
+        with self._changing:
+            seen, rules = self._slurm.view(), self._read_rules()
+            if self._table.fresh:
+                if self._serve(seen, ours):
+                    seen = self._slurm.view()
+                there = [node for name in ours if (node := seen.nodes.get(name)) and self._is_ready(node)
+                         and not self._bound(seen, name)]
+            else:
+                there = [node for node in seen.nodes.values() if node.usable and rules.partition in node.partitions]
+                self._reopen(seen, ours)
+            found = needs.plan(seen.jobs, there, coming, self._offered(seen, ours), rules)
+            if self._table.fresh and not self._dry_run:
+                self._assign(seen, found.placed)
+        spent = self._spent(seen, ours, there) if self._table.fresh else ()
+        kept = frozenset(name for name in ours if (node := seen.nodes.get(name)) is not None
+                         and needs.could_run(found.sizes, node, rules))
+        return self._hosts(seen), Wants(found.nodes, found.jobs, kept, spent, tuple(found.never))
+
+    def _read_rules(self) -> Rules:
+        if self._rules is None:
+            alone = self._table.fresh or not self._slurm.shares_nodes()
+            self._rules = Rules(self._table.partition, self._slurm.counts_memory(), alone, self._table.maximum)
+        return self._rules
+
+    def _offered(self, seen: View, ours: Collection[str]) -> list[NodeKind]:
+        """Return what new nodes have: what the settings say, else the most that any node that has joined had."""
+        if self._kinds:
+            return self._kinds
+        for node in (seen.nodes[name] for name in ours if name in seen.nodes):
+            now = self._alike
+            gres = {name: max(node.gres.get(name, 0), now.gres.get(name, 0)) for name in {*node.gres, *now.gres}}
+            self._alike = NodeKind(ANY, max(now.cpus, node.cpus), max(now.memory or 0, node.memory), gres,
+                                   now.features | node.features)
+        return [self._alike]
+
+    def _hosts(self, seen: View) -> dict[str, Host]:
+        running: dict[str, list[Job]] = {}
+        for job in seen.jobs:
+            if not job.waits:
+                for name in job.nodes:
+                    running.setdefault(name, []).append(Job(job.name, job.started, job.state))
+        return {node.name: Host(
+            node.name, "" if node.address == node.name else node.address, node.heard,
+            node.closed and not self._is_ready(node), node.usable or self._is_ready(node),
+            tuple(running.get(node.name, ()))) for node in seen.nodes.values()}
+
+    # ------------------------------------------------------------ joining
+
+    def begin(self, member: Member) -> None:
+        """Strike off a record of its name that has another address: a node that registers under it would keep that."""
+        node = self._slurm.node(member.hostname)
+        if node is not None and node.address not in (node.name, member.address):
+            log.info("%s is struck off at its former address %s", node.name, node.address)
+            self._expel(member.hostname, lost=True)
+
+    def open(self, member: Member) -> None:
+        """Give it the features of its nodeset, and let it take jobs."""
+        node = self._slurm.node(member.hostname)
+        if node is None:
+            raise NotYet(f"{member.hostname} has not registered")
+        kind = next((one for one in self._kinds if one.nodeset.name == member.nodeset), self._alike)
+        wanted = node.features | {self._table.feature} | (kind.features if self._kinds else frozenset())
+        if wanted != node.features:
+            self._slurm.set_features(node.name, wanted)
+        if self._table.partition not in node.partitions:
+            raise GivenUp(f"it is not in the partition {self._table.partition}: its slurmd has to register with the "
+                          f"feature of the partition's NodeSet: slurmd -Z --conf 'Feature={self._table.feature}'")
+        if not self._table.fresh:
+            if node.closed:
+                self._slurm.resume(node.name)
+        elif node.closed and not node.reason:
+            self._slurm.drain(node.name, READY)
+        elif not node.closed and not self._bound(self._slurm.view(), node.name):
+            raise GivenUp("other jobs may have run on it before it was bound to one: with `fresh` its slurmd has to "
+                          f"register drained: slurmd -Z --conf 'Feature={self._table.feature} State=DRAIN'")
+
+    def _reopen(self, seen: View, ours: Collection[str]) -> None:
+        """Open nodes that are drained for no reason: a controller that was killed forgets what it was told last."""
+        for node in (seen.nodes[name] for name in ours if name in seen.nodes):
+            if node.heard and node.closed and not node.reason and not self._dry_run:
+                self._slurm.resume(node.name)
+
+    # ------------------------------------------------------------ leaving
+
+    def close(self, host: Host, lost: bool) -> None:
+        """Drain it. One that is lost is down: its jobs go back into the queue, those that should not run again, too."""
+        if lost:
+            for job in host.jobs:
+                self.requeue(job)
+            self._slurm.down(host.name, LEAVES)
+        else:
+            self._slurm.drain(host.name, LEAVES)
+
+    def requeue(self, job: Job) -> None:
+        """Put it back into the queue. An interactive one cannot run again: it is cancelled."""
+        if job.state != "COMPLETING" and not self._slurm.requeue(job.id):
+            log.warning("job %s ends with its node: it was not submitted by sbatch, and cannot run again", job.id)
+            self._slurm.cancel(job.id)
+
+    def stop(self, name: str) -> None:
+        """Do nothing: slurmd ends with its machine."""
+
+    def expel(self, name: str, lost: bool) -> None:
+        """Delete its record. Where jobs do not end, they are taken for lost at the second attempt."""
+        with self._changing:
+            if self._table.fresh:
+                self._free(name)
+            try:
+                self._expel(name, lost or name in self._busy)
+            except NotYet:
+                self._busy.add(name)
+                raise
+            self._busy.discard(name)
+
+    def _expel(self, name: str, lost: bool) -> None:
+        if lost:
+            self._slurm.down(name, LEAVES)
+        self._slurm.delete(name)
+
+    # ------------------------------------------------------------ nodes for one job
+
+    # A node registers drained, and stays so until a job is bound to it: by a reservation of the node that is named
+    # after the job, and by the job's asking for that reservation. So no other job can start there, and Slurm's own
+    # books say whose the node is, also after a crash. The reservation ends when the job is over, or when it has to run
+    # elsewhere.
+
+    def _is_ready(self, node: SlurmNode) -> bool:
+        return self._table.fresh and node.heard and node.closed and node.reason == READY
+
+    def _bound(self, seen: View, name: str) -> Reservation | None:
+        """Return the reservation that binds a node to a job."""
+        return next((one for one in seen.reservations.values()
+                     if one.name.startswith(PREFIX) and name in one.nodes), None)
+
+    def _serve(self, seen: View, ours: Collection[str]) -> bool:
+        """End the reservations of jobs that are over, or whose nodes are leaving; take up what was begun with others.
+        Return whether anything changed."""
+        jobs = {job.name: job for job in seen.jobs}
+        changed = False
+        for one in [one for one in seen.reservations.values() if one.name.startswith(PREFIX)]:
+            job = jobs.get(one.name.removeprefix(PREFIX))
+            if self._dry_run or (job is not None and not job.waits):
+                continue
+            changed = True
+            with suppress(NotYet):
+                if job is not None and set(one.nodes) <= set(ours):
+                    self._let_in(seen, job, one)
+                else:
+                    self._end(one, job)
+        return changed
+
+    def _assign(self, seen: View, placed: Mapping[str, tuple[str, ...]]) -> None:
+        """Bind jobs to nodes that wait for one."""
+        users = {job.name: job.user for job in seen.jobs} | {str(job.array): job.user for job in seen.jobs if job.array}
+        for name, nodes in placed.items():
+            reservation = Reservation(f"{PREFIX}{name}", nodes)
+            self._slurm.reserve(reservation, users[name.partition("_")[0]])
+            self._slurm.bind(name, reservation.name)
+            for node in nodes:
+                self._slurm.resume(node)
+            log.info("job %s has %s for itself", name, ", ".join(nodes))
+
+    def _let_in(self, seen: View, job: SlurmJob, reservation: Reservation) -> None:
+        if job.reservation != reservation.name:
+            self._slurm.bind(job.name, reservation.name)
+        for node in (seen.nodes[name] for name in reservation.nodes if name in seen.nodes):
+            if node.closed:
+                self._slurm.resume(node.name)
+
+    def _end(self, reservation: Reservation, job: SlurmJob | None) -> None:
+        """End a reservation. Its nodes are closed first, so that nothing else starts there."""
+        for name in reservation.nodes:
+            self._slurm.drain(name, LEAVES)
+        if job is not None:
+            self._slurm.bind(job.name, "")
+        self._slurm.release(reservation.name)
+
+    def _free(self, name: str) -> None:
+        """End what binds a node that leaves to a job."""
+        seen = self._slurm.view()
+        if reservation := self._bound(seen, name):
+            waiting = reservation.name.removeprefix(PREFIX)
+            self._end(reservation, next((job for job in seen.jobs if job.name == waiting), None))
+
+    def _spent(self, seen: View, ours: Collection[str], ready: Collection[SlurmNode]) -> tuple[str, ...]:
+        """Return the nodes that are bound to no job that is in the queue or runs, and do not wait for one."""
+        here = {job.name for job in seen.jobs}
+        serving = {name for one in seen.reservations.values() if one.name.removeprefix(PREFIX) in here
+                   for name in one.nodes}
+        waiting = {node.name for node in ready}
+        return tuple(sorted(name for name in ours if name in seen.nodes and seen.nodes[name].heard
+                            and name not in serving | waiting))

@@ -1,0 +1,312 @@
+"""What Slurm says of a pool: its nodes and its jobs, read from ``sinfo --json`` and ``squeue --json`` (Slurm 22.05).
+
+Whatever is not as it should be raises `NotUnderstood`: who cannot read the state of a pool must not change it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain, islice, product
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from cod.model import field_error
+from cod.vcm.batch.commands import NotUnderstood
+
+LARGEST = 256 * 2**20  # bytes of one command's output
+
+HELD = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "REQUEUE_FED", "REVOKED"})
+OVER = frozenset({"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE",
+                  "OUT_OF_MEMORY", "LAUNCH_FAILED"})
+ON_NODES = frozenset({"RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING",
+                      "STAGE_OUT", "REQUEUED"})
+NODE_STATES = frozenset({"idle", "mixed", "allocated", "down", "error", "unknown"})
+NOT_TAKING = frozenset({"INVALID_REG", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "MAINTENANCE",
+                        "RESERVED", "REBOOT_ISSUED", "REBOOT_REQUESTED"})
+
+
+@dataclass(frozen=True, slots=True)
+class JobSize:
+    """What a job, or one task of an array, asks for.
+
+    least, most     nodes; `most` is 0 where the owner did not say, and `least` Slurm's guess then
+    tasks, cpus     in all; `tasks_per_node` 0: not said; `node_cpus`: CPUs that each node has to have
+    memory          MiB on each node, `cpu_memory` for each CPU; None: not said
+    node_gres, task_gres, job_gres   generic resources for each node, for each task, in all, as Slurm writes them
+    features        the constraint (-C)
+    whole           --exclusive
+    required, excluded   nodes by name (-w, -x)
+    """
+
+    least: int = 1
+    most: int = 0
+    tasks: int = 1
+    cpus: int = 1
+    tasks_per_node: int = 0
+    node_cpus: int = 1
+    memory: int | None = None
+    cpu_memory: int | None = None
+    node_gres: str = ""
+    task_gres: str = ""
+    job_gres: str = ""
+    features: str = ""
+    whole: bool = False
+    required: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """A job that is not over; the tasks of an array that wait are one of them.
+
+    id         its number
+    name       as commands name it: the number, or ARRAY_TASK
+    array      number of the array it is of; `array_tasks`: those of its tasks that wait here ("1-9:2,20%4"); `limit`:
+               how many may run at a time; 0 and '': none
+    nodes      where it is
+    started    seconds since the epoch
+    restarts   how often it was put back into the queue
+    batch      was it submitted by sbatch? Others cannot be put back into the queue
+    """
+
+    id: int
+    state: str
+    reason: str = "None"
+    name: str = ""
+    array: int = 0
+    array_tasks: str = ""
+    limit: int = 0
+    partitions: frozenset[str] = frozenset()
+    nodes: tuple[str, ...] = ()
+    started: float = 0.0
+    restarts: int = 0
+    batch: bool = True
+    priority: int = 0
+    user: str = ""
+    reservation: str = ""
+    size: JobSize = JobSize()
+
+    @property
+    def waits(self) -> bool:
+        """Return whether the job is in the queue, for whatever reason."""
+        return self.state == "PENDING" or self.state in HELD
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmNode:
+    """A node that Slurm knows. `cpus_used`, `memory_used`, `gres_used`: what jobs have of it; memory in MiB."""
+
+    name: str
+    address: str
+    state: str
+    flags: frozenset[str] = frozenset()
+    reason: str = ""
+    partitions: frozenset[str] = frozenset()
+    features: frozenset[str] = frozenset()
+    cpus: int = 1
+    cpus_used: int = 0
+    memory: int = 0
+    memory_used: int = 0
+    gres: Mapping[str, int] = field(default_factory=dict)
+    gres_used: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def heard(self) -> bool:
+        """Return whether the node's daemon reports."""
+        return self.state in ("idle", "mixed", "allocated") and "NOT_RESPONDING" not in self.flags
+
+    @property
+    def closed(self) -> bool:
+        """Return whether the node was told to take no more jobs."""
+        return bool(self.flags & {"DRAIN", "FAIL"})
+
+    @property
+    def usable(self) -> bool:
+        """Return whether the node takes jobs."""
+        return self.heard and not self.closed and not self.flags & NOT_TAKING
+
+
+# ---------------------------------------------------------------- documents
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class _Job(_Shape):
+    job_id: int
+    job_state: str
+    state_reason: str
+    partition: str
+    array_job_id: int
+    array_task_id: int | None
+    array_task_string: str
+    array_max_tasks: int
+    nodes: str
+    start_time: int
+    restart_cnt: int
+    batch_flag: bool
+    priority: int
+    user_name: str
+    resv_name: str
+    node_count: int
+    max_nodes: int
+    tasks: int | None
+    cpus: int | None
+    tasks_per_node: int
+    minimum_cpus_per_node: int
+    memory_per_node: int | None
+    memory_per_cpu: int | None
+    tres_per_node: str
+    tres_per_task: str
+    tres_per_job: str
+    features: str
+    shared: str | None
+    required_nodes: str
+    excluded_nodes: str
+
+
+class _Node(_Shape):
+    name: str
+    address: str
+    state: str
+    state_flags: list[str]
+    reason: str
+    partitions: list[str]
+    active_features: str
+    cpus: int
+    alloc_cpus: int
+    real_memory: int
+    alloc_memory: int
+    gres: str
+    gres_used: str
+
+
+class _Jobs(_Shape):
+    errors: list[Any]
+    jobs: list[_Job]
+
+
+class _Nodes(_Shape):
+    errors: list[Any]
+    nodes: list[_Node]
+
+
+D = TypeVar("D", _Jobs, _Nodes)
+
+
+def jobs(output: bytes) -> list[SlurmJob]:
+    """Return the jobs that are not over. Raises `NotUnderstood`."""
+    return [_job(one) for one in _document("squeue", output, _Jobs).jobs if one.job_state not in OVER]
+
+
+def nodes(output: bytes) -> dict[str, SlurmNode]:
+    """Return the nodes by name, without those that only say what nodes may be (FUTURE). Raises `NotUnderstood`."""
+    return {one.name: _node(one) for one in _document("sinfo", output, _Nodes).nodes if one.state != "future"}
+
+
+def _document(command: str, output: bytes, shape: type[D]) -> D:
+    if len(output) > LARGEST:
+        raise NotUnderstood(f"{command} --json: {len(output)} bytes of output")
+    try:
+        read = shape.model_validate_json(output)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the document"
+        raise NotUnderstood(f"{command} --json: {where}: {field_error(first)}") from None
+    if read.errors:
+        raise NotUnderstood(f"{command} --json: it reports errors: {read.errors[0]}")
+    return read
+
+
+def _job(one: _Job) -> SlurmJob:
+    if one.job_state not in HELD | ON_NODES | {"PENDING"}:
+        raise NotUnderstood(f"job {one.job_id} is in the state {one.job_state!r}")
+    if one.array_task_string:
+        task_ids(one.array_task_string)
+    single = one.array_task_id is not None
+    return SlurmJob(
+        id=one.job_id, state=one.job_state, reason=one.state_reason,
+        name=f"{one.array_job_id}_{one.array_task_id}" if single else str(one.job_id),
+        array=one.array_job_id, array_tasks="" if single else one.array_task_string, limit=one.array_max_tasks,
+        partitions=frozenset(one.partition.split(",")), nodes=hostlist(one.nodes), started=float(one.start_time),
+        restarts=one.restart_cnt, batch=one.batch_flag, priority=one.priority, user=one.user_name,
+        reservation=one.resv_name,
+        size=JobSize(
+            max(1, one.node_count), one.max_nodes, max(1, one.tasks or 1), max(1, one.cpus or 1), one.tasks_per_node,
+            max(1, one.minimum_cpus_per_node), one.memory_per_node, one.memory_per_cpu, one.tres_per_node,
+            one.tres_per_task, one.tres_per_job, one.features, one.shared == "none", hostlist(one.required_nodes),
+            hostlist(one.excluded_nodes)))
+
+
+def _node(one: _Node) -> SlurmNode:
+    if one.state not in NODE_STATES:
+        raise NotUnderstood(f"node {one.name} is in the state {one.state!r}")
+    return SlurmNode(
+        one.name, one.address, one.state, frozenset(one.state_flags), one.reason, frozenset(one.partitions),
+        frozenset(filter(None, one.active_features.split(","))), one.cpus, one.alloc_cpus, one.real_memory,
+        one.alloc_memory, gres(one.gres), gres(one.gres_used))
+
+
+# ---------------------------------------------------------------- lists in strings
+
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
+_GRES = re.compile(r"(?:gres[:/])?([A-Za-z_][\w.-]*)(?::([A-Za-z_][\w.-]*))?(?:[:=]([0-9]{1,12})([KMGT]?))?")
+_FACTORS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def task_ids(text: str) -> Iterator[int]:
+    """Return the tasks of an array that a list such as '1-9:2,20%4' names. Raises `NotUnderstood`."""
+    ranges = []
+    for part in text.partition("%")[0].split(","):
+        found = _RANGE.fullmatch(part)
+        if found is None:
+            raise NotUnderstood(f"the list of tasks {text!r}")
+        first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
+        if last < first or step < 1:
+            raise NotUnderstood(f"the list of tasks {text!r}")
+        ranges.append(range(first, last + 1, step))
+    return chain.from_iterable(ranges)
+
+
+def gres(text: str) -> dict[str, int]:
+    """Return generic resources by name ('gpu') and by name and type ('gpu:a100'), from a list such as
+    'gpu:a100:2(S:0-1),nvme:1' or 'gres:gpu:2'. Raises `NotUnderstood`."""
+    counts: dict[str, int] = {}
+    for part in re.sub(r"\([^)]*\)", "", text).split(","):
+        if not part:
+            continue
+        found = _GRES.fullmatch(part)
+        if found is None:
+            raise NotUnderstood(f"the generic resources {text!r}")
+        count = int(found[3] or 1) * _FACTORS[found[4] or ""]
+        for name in {found[1], f"{found[1]}:{found[2]}" if found[2] else found[1]}:
+            counts[name] = counts.get(name, 0) + count
+    return counts
+
+
+def hostlist(text: str) -> tuple[str, ...]:
+    """Return the names in a list such as 'n[1-3,07],gpu1'. Raises `NotUnderstood`."""
+    parts = re.findall(r"(?:[^,\[\]]|\[[^\[\]]*\])+", text)
+    if ",".join(parts) != text:
+        raise NotUnderstood(f"the list of nodes {text!r}")
+    names: list[str] = []
+    for part in parts:
+        pieces = [_expanded(piece, text) for piece in re.findall(r"\[[^\]]*\]|[^\[\]]+", part)]
+        names += map("".join, islice(product(*pieces), 1_000_000))
+    return tuple(names)
+
+
+def _expanded(piece: str, text: str) -> list[str]:
+    if not piece.startswith("["):
+        return [piece]
+    numbers: list[str] = []
+    for part in piece[1:-1].split(","):
+        found = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part)
+        if found is None:
+            raise NotUnderstood(f"the list of nodes {text!r}")
+        numbers += [f"{number:0{len(found[1])}}" for number in range(int(found[1]), int(found[2] or found[1]) + 1)]
+    return numbers

@@ -1,0 +1,375 @@
+"""A Slurm partition as a batch system, on a stand-in for Slurm's books; the real ones are in tests/system."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cod.vcm.batch.system import Job
+from cod.vcm.pool import ANY, GivenUp, Member, NotYet
+from cod.vcm.settings import BadSettings, load
+from cod.vcm.slurm.commands import Reservation, Slurm, View
+from cod.vcm.slurm.settings import SlurmSettings, SlurmTable
+from cod.vcm.slurm.system import LEAVES, READY, SlurmSystem
+from cod.vcm.slurm.view import JobSize, SlurmJob, SlurmNode, task_ids
+
+VC = frozenset({"vc"})
+COD = frozenset({"cod"})
+
+
+class Killed(BaseException):
+    """The VCM is killed before its next command."""
+
+
+class Books(Slurm):
+    """What Slurm remembers: each command changes it at once. `kill_at`: the command at which the VCM dies."""
+
+    def __init__(self) -> None:
+        super().__init__("vc", {})
+        self.nodes: dict[str, SlurmNode] = {}
+        self.jobs: dict[str, SlurmJob] = {}
+        self.reservations: dict[str, Reservation] = {}
+        self.said: list[tuple[Any, ...]] = []
+        self.busy: set[str] = set()
+        self.kill_at = 0
+
+    def _change(self, *words: Any) -> None:
+        self.said.append(words)
+        if len(self.said) == self.kill_at:
+            raise Killed
+
+    def view(self) -> View:
+        kept = {name for one in self.reservations.values() for name in one.nodes}
+        shown = {name: replace(node, flags=node.flags | {"RESERVED"}) if name in kept else node
+                 for name, node in self.nodes.items()}
+        return View(shown, list(self.jobs.values()), dict(self.reservations))
+
+    def node(self, name: str) -> SlurmNode | None:
+        return self.view().nodes.get(name)
+
+    def counts_memory(self) -> bool:
+        return False
+
+    def shares_nodes(self) -> bool:
+        return True
+
+    def resume(self, name: str) -> None:
+        self._change("resume", name)
+        self.nodes[name] = replace(self.nodes[name], flags=self.nodes[name].flags - {"DRAIN"}, reason="")
+
+    def drain(self, name: str, reason: str) -> None:
+        self._change("drain", name, reason)
+        if name in self.nodes:
+            self.nodes[name] = replace(self.nodes[name], flags=self.nodes[name].flags | {"DRAIN"}, reason=reason)
+
+    def down(self, name: str, reason: str) -> None:
+        self._change("down", name)
+        self.busy.discard(name)
+
+    def set_features(self, name: str, features: Collection[str]) -> None:
+        self._change("features", name, ",".join(sorted(features)))
+        self.nodes[name] = replace(self.nodes[name], features=frozenset(features))
+
+    def delete(self, name: str) -> None:
+        self._change("delete", name)
+        if name in self.busy or any(name in one.nodes for one in self.reservations.values()):
+            raise NotYet
+        self.nodes.pop(name, None)
+
+    def requeue(self, job: str) -> bool:
+        self._change("requeue", job)
+        known = self.jobs[job]
+        if known.batch:
+            self.jobs[job] = replace(known, state="PENDING", reason="BeginTime", nodes=(), restarts=known.restarts + 1)
+        return known.batch
+
+    def cancel(self, job: str) -> None:
+        self._change("cancel", job)
+        self.jobs.pop(job)
+
+    def reserve(self, reservation: Reservation, user: str) -> None:
+        self._change("reserve", reservation.name, user)
+        assert all(self.nodes[name].closed for name in reservation.nodes)
+        self.reservations[reservation.name] = reservation
+
+    def bind(self, job: str, reservation: str) -> None:
+        self._change("bind", job, reservation)
+        array, _, task = job.partition("_")
+        if task and job not in self.jobs:  # a task is split off when it is changed
+            self.jobs[job] = replace(self.jobs[array], name=job, array_tasks="")
+            rest = [str(each) for each in task_ids(self.jobs[array].array_tasks) if str(each) != task]
+            self.jobs[array] = replace(self.jobs[array], array_tasks=",".join(rest))
+        self.jobs[job] = replace(self.jobs[job], reservation=reservation)
+
+    def release(self, reservation: str) -> None:
+        self._change("release", reservation)
+        assert all(self.nodes[name].closed for name in self.reservations[reservation].nodes if name in self.nodes)
+        assert not [job for job in self.jobs.values() if job.reservation == reservation]
+        self.reservations.pop(reservation, None)
+
+    # ------------------------------------------------------------ what else happens
+
+    def registers(self, number: int, **fields: Any) -> None:
+        name = f"n{number}"
+        self.nodes[name] = SlurmNode(**{
+            "name": name, "address": f"10.0.0.{number}", "state": "idle", "partitions": VC, "features": COD, "cpus": 2,
+            "flags": frozenset({"DRAIN", "DYNAMIC_NORM"}), "memory": 1000, **fields})
+
+    def submitted(self, number: int, **fields: Any) -> None:
+        name = str(number)
+        self.jobs[name] = SlurmJob(number, "PENDING", "Resources", name, partitions=VC, user="ann", **fields)
+
+    def schedule(self) -> None:
+        """Start what can be started, as Slurm does: only in its reservation a job that asks for one."""
+        for name, job in self.jobs.items():
+            if job.state != "PENDING":
+                continue
+            kept = {each for one in self.reservations.values() for each in one.nodes}
+            held = self.reservations[job.reservation].nodes if job.reservation else set(self.nodes) - kept
+            free = [each for each in sorted(held) if not self.nodes[each].closed and self.nodes[each].cpus_used == 0]
+            if len(free) >= job.size.least:
+                on = tuple(free[:job.size.least])
+                self.jobs[name] = replace(job, state="RUNNING", nodes=on, started=float(len(self.said)))
+                self.nodes.update({each: replace(self.nodes[each], cpus_used=1) for each in on})
+
+
+def member(number: int, **fields: Any) -> Member:
+    return Member(f"m{number}", f"n{number}", f"10.0.0.{number}", "active", "exec", **fields)
+
+
+def system(books: Books, **keys: Any) -> SlurmSystem:
+    return SlurmSystem(SlurmTable.model_validate(keys), books)
+
+
+@pytest.fixture
+def books() -> Books:
+    return Books()
+
+
+# ---------------------------------------------------------------- joining
+
+
+def test_a_record_with_another_address_is_struck_off_and_the_node_s_own_stays(books: Books) -> None:
+    books.registers(2, address="10.0.0.9", flags=frozenset())
+    system(books).begin(member(2))
+    assert not books.nodes
+    assert ("down", "n2") in books.said  # what ran there goes back into the queue
+    books.registers(2)
+    books.said.clear()
+    system(books).begin(member(2))
+    system(books).begin(member(3))
+    assert books.nodes
+    assert not books.said
+
+
+def test_a_node_gets_the_features_of_its_nodeset_and_is_opened(books: Books) -> None:
+    pool = system(books, nodesets=[{"name": "small"}, {"name": "gpu", "features": ["gpu", "a100"]}])
+    books.registers(2)
+    pool.open(member(2, nodeset="gpu"))
+    assert books.said == [("features", "n2", "a100,cod,gpu"), ("resume", "n2")]
+    pool.open(member(2, nodeset="gpu"))
+    assert len(books.said) == 2
+
+
+def test_a_node_outside_the_partition_is_given_up_with_what_to_do(books: Books) -> None:
+    books.registers(2, partitions=frozenset())
+    with pytest.raises(GivenUp, match=r"not in the partition vc.*slurmd -Z --conf 'Feature=cod'"):
+        system(books).open(member(2))
+    with pytest.raises(NotYet):
+        system(books).open(member(3))
+
+
+def test_a_controller_that_forgot_to_open_a_node_is_told_again(books: Books) -> None:
+    books.registers(2)
+    books.registers(3, reason="bad disk")  # an administrator's
+    books.registers(4)  # not yet joined
+    SlurmSystem(SlurmTable.model_validate({}), books, dry_run=True).look(["n2", "n3"], Counter())
+    assert not books.said
+    system(books).look(["n2", "n3"], Counter())
+    assert books.said == [("resume", "n2")]
+
+
+# ---------------------------------------------------------------- looking
+
+
+def test_new_nodes_are_taken_to_be_like_those_that_have_joined(books: Books) -> None:
+    pool = system(books)
+    for number in range(4):
+        books.submitted(number)
+    assert pool.look([], Counter())[1].nodes == {ANY: 4}
+    books.registers(2, flags=frozenset())
+    assert pool.look(["n2"], Counter())[1].nodes == {ANY: 1}
+    del books.nodes["n2"]
+    assert pool.look([], Counter({"": 1}))[1].nodes == {ANY: 2}
+
+
+def test_hosts_and_what_runs_there(books: Books) -> None:
+    books.registers(2, flags=frozenset(), cpus_used=2)
+    books.registers(3, reason=LEAVES)
+    books.jobs = {}
+    books.submitted(7, nodes=("n2", "n3"), started=5.0)
+    books.jobs["7"] = replace(books.jobs["7"], state="RUNNING", name="7_4")
+    hosts = system(books).hosts()
+    assert hosts["n2"].jobs == hosts["n3"].jobs == (Job("7_4", 5.0, "RUNNING"),)
+    assert (hosts["n2"].usable, hosts["n3"].usable, hosts["n3"].closed) == (True, False, True)
+    assert hosts["n2"].address == "10.0.0.2"
+
+
+def test_a_job_that_waits_keeps_the_hosts_where_it_could_run(books: Books) -> None:
+    books.registers(2, flags=frozenset(), cpus_used=2)
+    books.registers(3, flags=frozenset(), cpus=1)
+    books.submitted(7, size=JobSize(1, 1, 1, 2, node_cpus=2))
+    wants = system(books).look(["n2", "n3"], Counter())[1]
+    assert (wants.kept, wants.nodes, wants.jobs) == (frozenset({"n2"}), {ANY: 1}, 1)
+
+
+# ---------------------------------------------------------------- leaving
+
+
+def test_an_interactive_job_ends_with_its_node(books: Books) -> None:
+    books.submitted(7, batch=False)
+    system(books).requeue(Job("7", 1.0, "RUNNING"))
+    assert books.said == [("requeue", "7"), ("cancel", "7")]
+    system(books).requeue(Job("8", 1.0, "COMPLETING"))
+    assert len(books.said) == 2
+
+
+def test_jobs_of_a_lost_node_are_put_back_before_it_is_down(books: Books) -> None:
+    """Slurm would let a job end that was submitted with --no-requeue."""
+    books.registers(2, flags=frozenset())
+    books.submitted(7, nodes=("n2",))
+    books.jobs["7"] = replace(books.jobs["7"], state="RUNNING")
+    pool = system(books)
+    pool.close(pool.hosts()["n2"], lost=True)
+    pool.expel("n2", lost=True)
+    assert [words[0] for words in books.said] == ["requeue", "down", "down", "delete"]
+    pool.expel("n2", lost=True)
+
+
+def test_a_node_whose_jobs_do_not_end_is_down_at_the_second_attempt(books: Books) -> None:
+    books.registers(2, reason=LEAVES)
+    books.busy.add("n2")
+    pool = system(books)
+    with pytest.raises(NotYet):
+        pool.expel("n2", lost=False)
+    pool.expel("n2", lost=False)
+    assert not books.nodes
+
+
+# ---------------------------------------------------------------- a node for one job
+
+
+def test_a_fresh_node_takes_its_job_and_no_other(books: Books) -> None:
+    pool = system(books, fresh=True)
+    books.submitted(7)
+    books.submitted(8)
+    assert pool.look([], Counter())[1].nodes == {ANY: 2}  # though both would fit on one
+    books.registers(2)
+    pool.open(member(2))
+    assert books.nodes["n2"].reason == READY
+    assert pool.hosts()["n2"].idle
+    books.schedule()
+    assert all(job.waits for job in books.jobs.values())
+    pool.look(["n2"], Counter())
+    books.schedule()
+    assert (books.jobs["7"].nodes, books.jobs["8"].nodes) == (("n2",), ())
+    assert not pool.hosts()["n2"].idle
+    assert pool.look(["n2"], Counter())[1].spent == ()
+    del books.jobs["7"]
+    assert pool.look(["n2"], Counter())[1].spent == ("n2",)
+    books.schedule()
+    assert books.jobs["8"].waits
+    pool.expel("n2", lost=False)
+    assert not books.nodes
+
+
+def test_a_fresh_node_that_registered_open_is_given_up(books: Books) -> None:
+    books.registers(2, flags=frozenset())
+    with pytest.raises(GivenUp, match="State=DRAIN"):
+        system(books, fresh=True).open(member(2))
+
+
+def test_a_reclaim_of_a_fresh_node_frees_its_job_for_another(books: Books) -> None:
+    pool = system(books, fresh=True)
+    books.submitted(7, size=JobSize(2, 2, 2, 2))
+    for number in (2, 3):
+        books.registers(number)
+        pool.open(member(number))
+    pool.look(["n2", "n3"], Counter())
+    books.schedule()
+    assert books.jobs["7"].nodes == ("n2", "n3")
+    pool.close(pool.hosts()["n2"], lost=False)
+    pool.requeue(pool.hosts()["n2"].jobs[0])
+    pool.expel("n2", lost=False)
+    wants = pool.look(["n3"], Counter())[1]
+    assert (wants.nodes, wants.spent) == ({ANY: 2}, ("n3",))  # n3 has run it: it is not fresh any more
+    books.schedule()
+    assert books.jobs["7"].waits
+
+
+def test_the_tasks_of_an_array_have_nodes_each_for_itself(books: Books) -> None:
+    pool = system(books, fresh=True)
+    books.submitted(7, array=7, array_tasks="3-4")
+    books.registers(2)
+    pool.open(member(2))
+    pool.look(["n2"], Counter())
+    books.schedule()
+    assert books.jobs["7_3"].nodes == ("n2",)
+    assert pool.look(["n2"], Counter())[1].nodes == {ANY: 1}  # for the other one
+
+
+def _story(books: Books, ours: list[str]) -> None:
+    """Two nodes join, and two jobs get one each; what was done before is done again. `ours` is what the VCM remembers.
+    """
+    pool = system(books, fresh=True)
+    for number in (2, 3):
+        if f"n{number}" not in ours:
+            pool.open(member(number))
+            ours.append(f"n{number}")
+    pool.look(ours, Counter())
+
+
+@pytest.mark.parametrize("kill_at", range(1, 9))
+def test_a_vcm_that_is_killed_at_any_step_goes_on_where_it_was(books: Books, kill_at: int) -> None:
+    books.registers(2)
+    books.registers(3)
+    books.submitted(7)
+    books.submitted(8)
+    books.kill_at = kill_at
+    ours: list[str] = []
+    with pytest.raises(Killed):
+        _story(books, ours)
+    books.kill_at = 0
+    books.schedule()
+    _story(books, ours)
+    books.schedule()
+    assert {books.jobs["7"].nodes, books.jobs["8"].nodes} == {("n2",), ("n3",)}
+    assert {books.jobs[one].reservation for one in ("7", "8")} == {"cod-7", "cod-8"}
+    assert system(books, fresh=True).look(ours, Counter())[1].spent == ()
+
+
+# ---------------------------------------------------------------- settings
+
+
+HEAD = 'vcluster = "batch"\nservers = ["10.77.0.1:8071"]\n'
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("[slurm]\npartitoin = 'x'", "slurm.partitoin: no such key; did you mean 'partition'?"),
+    ("[[slurm.nodesets]]\nname = 'a'\ncpu = 2", "slurm.nodesets.0.cpu: no such key; did you mean 'cpus'?"),
+    ("[[slurm.nodesets]]\nname = 'a'\n[[slurm.nodesets]]\nname = 'a'", "two nodesets have the same name"),
+    ("[[slurm.nodesets]]\nname = 'a'\ngres = 'two gpus'", "'two gpus' is not of the form 'gpu:2'"),
+    ("[[slurm.nodesets]]\nname = 'a'\nrequires = '<requires>'", "requires: is not XML"),
+    ("[[slurm.nodesets]]\ncpus = 2", "slurm.nodesets.0.name: is missing"),
+    ("[slurm]\nfresh = 'maybe'", "slurm.fresh: "),
+])
+def test_settings_that_could_not_work_are_refused(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "vcm.toml").write_text(HEAD + text + "\n")
+    with pytest.raises(BadSettings) as refused:
+        load(tmp_path / "vcm.toml", SlurmSettings)
+    assert says in str(refused.value)
