@@ -55,6 +55,19 @@ def test_the_view_has_nodes_jobs_and_reservations(says: Says) -> None:
     assert seen.reservations.keys() == {"cod-51", "licence"}
 
 
+@pytest.mark.parametrize(("state", "nodes", "listed", "used"), [
+    ("COMPLETED", "n2", 3, 0),  # it has ended since the nodes were listed
+    ("RUNNING", "n2", 0, 4),  # it has started since
+    ("RUNNING", "n2", 1, 1), ("COMPLETING", "n2", 0, 0), ("PENDING", "", 2, 0)])
+def test_what_changes_between_two_lists_is_no_contradiction(
+    says: Says, state: str, nodes: str, listed: int, used: int
+) -> None:
+    seen = says(squeue=(0, squeue({"job_state": state, "nodes": nodes}).decode(), ""),
+                sinfo=(0, sinfo({"alloc_cpus": listed}).decode(), ""),
+                reservation=(0, "No reservations in the system", "")).view()
+    assert seen.nodes["n2"].cpus_used == used
+
+
 @pytest.mark.parametrize(("command", "answer", "error"), [
     ("squeue", (0, squeue(errors=[{"error": "Unspecified error"}]).decode(), ""), NotUnderstood),
     ("squeue", (1, "", "slurm_load_jobs error"), CommandFailed), ("sinfo", (0, "", ""), NotUnderstood),

@@ -49,12 +49,12 @@ class Slurm:
 
     def view(self) -> View:
         """Return the cluster now. Raises `NotUnderstood`, or `CommandFailed` when the controller does not answer."""
-        jobs = view.jobs(self._output("squeue", "--all", "--json"))
         nodes = view.nodes(self._output("sinfo", "--all", "--json"))
+        jobs = view.jobs(self._output("squeue", "--all", "--json"))
         reservations = _reservations(self._output("scontrol", "--oneliner", "show", "reservation").decode())
         kept = {name for one in reservations.values() for name in one.nodes}
         shown = {name: replace(node, flags=node.flags | {"RESERVED"}) if name in kept else node
-                 for name, node in nodes.items()}
+                 for name, node in _in_step(nodes, jobs).items()}
         return View(shown, jobs, reservations)
 
     def node(self, name: str) -> SlurmNode | None:
@@ -149,6 +149,25 @@ class Slurm:
         if ended.returncode:
             raise CommandFailed(f"{' '.join(command)}: {said(ended)}")
         return ended.stdout
+
+
+def _in_step(nodes: Mapping[str, SlurmNode], jobs: list[SlurmJob]) -> dict[str, SlurmNode]:
+    """Return the nodes as the jobs show them, which were listed a moment later: one on which no job is any more is
+    free, one on which the first has started since is not."""
+    running: dict[str, list[SlurmJob]] = {}
+    for job in jobs:
+        for name in job.nodes:
+            running.setdefault(name, []).append(job)
+    found = {}
+    for name, node in nodes.items():
+        here = running.get(name, [])
+        if not here:
+            found[name] = replace(node, cpus_used=0, memory_used=0, gres_used={})
+        elif not node.cpus_used and any(job.state != "COMPLETING" for job in here):
+            found[name] = replace(node, cpus_used=node.cpus)
+        else:
+            found[name] = node
+    return found
 
 
 def _reservations(text: str) -> dict[str, Reservation]:
