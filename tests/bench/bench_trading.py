@@ -1,5 +1,5 @@
-"""Two Grid Engine pools whose loads peak at opposite hours share six nodes for a compressed day; and what COD itself
-takes of a join and of a reclaim, and how long a job waits for a warm, cached node.
+"""A Grid Engine pool and a Slurm pool whose loads peak at opposite hours share six nodes for a compressed day; and what
+COD itself takes of a join and of a reclaim, and how long a job waits for a warm, cached node.
 
 See tests/bench/trading_day.py for the day, trading_stages.py for the stages. Writes build/bench/trading.json (and
 trading/day.json, from which ``--draw`` makes figure and page again), docs/plots/trading.svg and the tables in
@@ -16,7 +16,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from heapq import heapify, heapreplace
 from pathlib import Path
@@ -31,6 +31,7 @@ from tests.bench.trading_day import (
     BEGIN,
     HOUR,
     LOADS,
+    NAMES,
     NIGHTLY,
     OFFICE,
     SHARED,
@@ -42,10 +43,12 @@ from tests.bench.trading_day import (
 from tests.bench.trading_stages import Way
 
 HOURS = 24.0
-ROUNDS = 4  # single jobs before the day; the first finds no node with the template on its disk
+ROUNDS = 4  # single jobs of each pool before the day; the very first finds no node with the template on its disk
 PAGE, PLOT, KEPT = ROOT / "docs/trading.md", ROOT / "docs/plots/trading.svg", ROOT / "build/bench/trading/day.json"
 BEGINS, ENDS = "<!-- trading: made by make bench -->", "<!-- end of trading -->"
 COLOURS = {"office": "#0072b2", "nightly": "#d55e00"}
+SUBMIT = {"office": "qsub", "nightly": "sbatch"}
+TITLES = {load.name: f"{load.name} ({NAMES[load.batch]})" for load in LOADS}
 
 
 def main() -> None:
@@ -78,8 +81,8 @@ def run(folder: Path, hours: float) -> dict[str, Any]:
     started = time.time()
     with pools(folder) as made:
         print(f"  the stand is up: {time.time() - started:.0f} s", flush=True)
-        waits = rounds(made)
-        print(f"  qsub to running: {waits}; {time.time() - started:.0f} s", flush=True)
+        waits = {load.name: rounds(made, load.name) for load in LOADS}
+        print(f"  submitted to running: {waits}; {time.time() - started:.0f} s", flush=True)
         made.day(hours)
         made.stand.wait(made.settled, 60, "all nodes are back")
         print(f"  the day is over: {time.time() - started:.0f} s", flush=True)
@@ -87,12 +90,12 @@ def run(folder: Path, hours: float) -> dict[str, Any]:
                 "waits": waits, "hours": hours, "load": os.getloadavg()[1], **_ways(made)}
 
 
-def rounds(made: Pools) -> list[float]:
-    """One job at a time, into an empty pool: seconds from `qsub` to running."""
+def rounds(made: Pools, pool: str) -> list[float]:
+    """One job at a time, into an empty pool: seconds from `qsub` or `sbatch` to running."""
     waits = []
     for number in range(ROUNDS):
         made.stand.wait(partial(made.settled, number > 0), 60, "a free node is warm, and cached")
-        waits.append(round(made.wait_of(OFFICE.name, made.submit(OFFICE.name, 0.5)), 2))
+        waits.append(round(made.wait_of(pool, made.submit(pool, 0.5)), 2))
     made.stand.wait(made.settled, 60, "all nodes are back")
     return waits
 
@@ -106,10 +109,12 @@ def _ways(made: Pools) -> dict[str, Any]:
     logs = {load.name: stages.said(made.log(load.name)) for load in LOADS}
     requests = {row["id"]: row for row in rows(t.node_requests)}
     submitted = {number: row["submitted_at"] for number, row in requests.items()}
-    joins = [way for log in logs.values() for way in stages.joins(log, histories, submitted)]
+    joins = [replace(way, pool=pool) for pool, log in logs.items()
+             for way in stages.joins(log, histories, submitted)]
     reclaims = rows(t.reclaims)
     ways = stages.reclaimed(reclaims, requests, logs[NIGHTLY.name], logs[OFFICE.name], histories)
     return {"joins": [asdict(way) for way in joins], "reclaims": [asdict(way) for way in ways], "began": made.began,
+            "in_two_pools": stages.in_two_pools(logs[OFFICE.name], logs[NIGHTLY.name]),
             "all_reclaims": [(row["created_at"] - made.began, row["state"], row["given"]) for row in reclaims]}
 
 
@@ -139,12 +144,11 @@ class Day:
 
     def measures(self) -> list[Measure]:
         """For the table of all benchmarks."""
-        warm = self.seen["waits"][1:]
         joins = [way.own(stages.JOIN) for way in self.joins]
         reclaims = [way.own(stages.RECLAIM) for way in self.reclaims]
         used, always = self.energy()
-        found = [Measure("qsub to running on the stand, warm and cached node", statistics.median(warm), "s",
-                         rounds=warm)]
+        found = [Measure(f"{SUBMIT[pool]} to running on the stand, warm and cached node", statistics.median(waits[1:]),
+                         "s", rounds=waits[1:]) for pool, waits in self.seen["waits"].items()]
         for what, each in (("join", joins), ("reclaim", reclaims)):
             if each:
                 value = round(statistics.median(each), 3)
@@ -169,23 +173,28 @@ class Day:
         """The tables."""
         used, always = self.energy()
         given = [each for each in self.seen["all_reclaims"] if each[2]]
-        rows = ["| | office | nightly |", "|---|---:|---:|", *self._pool_rows(), "",
+        rows = [f"| | {' | '.join(TITLES.values())} |", "|---|---:|---:|", *self._pool_rows(), "",
                 f"{len(self.seen['all_reclaims'])} reclaims, {sum(each[2] for each in given)} nodes given for them; "
-                f"the six nodes used {used:.1f} kWh, {100 * used / always:.0f} % of the {always:.1f} kWh had none ever "
+                f"{len(self.seen['in_two_pools'])} times a node was in both pools at once. "
+                f"The six nodes used {used:.1f} kWh, {100 * used / always:.0f} % of the {always:.1f} kWh had none ever "
                 "slept."]
-        rows += ["", f"### A join: {len(self.joins)} of the run", "", *stages.table(self.joins, stages.JOIN), ""]
+        joins = {title: [way for way in self.joins if way.pool == pool] for pool, title in TITLES.items()}
+        rows += ["", f"### A join: {len(self.joins)} of the run", "", *stages.table(joins, stages.JOIN), ""]
         for how in sorted({way.how for way in self.joins}):
             each = [way.stages["order, boot"] for way in self.joins if way.how == how]
             rows.append(f"- *order, boot* of {len(each)} nodes {how}: {statistics.median(each):.1f} s (median)")
         rows += ["", f"### A reclaim: {len(self.reclaims)} of the run", "",
-                 *stages.table(self.reclaims, stages.RECLAIM)]
-        first, *warm = self.seen["waits"]
-        rows += ["", "### From `qsub` to running", "",
-                 f"One job, an empty pool, a warm node: {first:.1f} s where the image has to be written, "
-                 f"{statistics.median(warm):.1f} s (median of {len(warm)}: {', '.join(f'{one:.1f}' for one in warm)}) "
-                 "where it is on the disk still.",
+                 *stages.table({TITLES[NIGHTLY.name]: self.reclaims}, stages.RECLAIM)]
+        rows += ["", "### From `qsub` or `sbatch` to running", "",
+                 "One job, an empty pool, a warm node.", *map(self._waits, self.seen["waits"]),
                  "", f"The host's load was {self.seen['load']:.1f} (five minutes' average, 2 processors) at the end."]
         return rows
+
+    def _waits(self, pool: str) -> str:
+        first, *warm = self.seen["waits"][pool]
+        written = f"{first:.1f} s where the image had to be written, " if pool == LOADS[0].name else ""
+        return (f"{TITLES[pool]}, `{SUBMIT[pool]}`: {written}{statistics.median(warm):.1f} s (median of "
+                f"{', '.join(f'{one:.1f}' for one in warm)}) where the image was on the disk still.")
 
     def _pool_rows(self) -> list[str]:
         def row(what: str, each: Any) -> str:
@@ -198,7 +207,7 @@ class Day:
         return [
             row("jobs", lambda jobs, load: str(len(jobs))),
             row("ended once", lambda jobs, load: str(sum(len(job.ends) == 1 for job in jobs))),
-            row("rescheduled", lambda jobs, load: str(sum(len(job.starts) - 1 for job in jobs))),
+            row("requeued", lambda jobs, load: str(sum(len(job.starts) - 1 for job in jobs))),
             row("work, node-hours", lambda jobs, load: f"{sum(job.seconds for job in jobs) / HOUR:.0f}"),
             row("nodes held, node-hours", lambda jobs, load: f"{self.held(load.name):.0f}"),
             row("most nodes held", lambda jobs, load: str(max(one.nodes[load.name] for one in self.samples))),
@@ -217,7 +226,7 @@ class Day:
 
         hours = [BEGIN + one.at / HOUR for one in self.samples]
         figure, (sizes, queues, power) = pyplot.subplots(3, 1, sharex=True, figsize=(10, 9), height_ratios=(3, 2, 2))
-        parts = [*(([one.nodes[load.name] for one in self.samples], f"{load.name} pool", COLOURS[load.name])
+        parts = [*(([one.nodes[load.name] for one in self.samples], f"{TITLES[load.name]} pool", COLOURS[load.name])
                    for load in LOADS),
                  ([one.moving for one in self.samples], "on their way", "#bbbbbb"),
                  ([one.warm for one in self.samples], "reserve, warm", "#f0e442"),
@@ -229,7 +238,7 @@ class Day:
                        markersize=5, linestyle="", label="" if number else "reclaim")
         for load in LOADS:
             queues.plot(hours, [one.waiting[load.name] for one in self.samples], color=COLOURS[load.name],
-                        label=f"{load.name}: jobs waiting", drawstyle="steps-post")
+                        label=f"{TITLES[load.name]}: jobs waiting", drawstyle="steps-post")
             queues.plot(hours, [one.running[load.name] for one in self.samples], color=COLOURS[load.name],
                         label=f"{load.name}: running", drawstyle="steps-post", alpha=0.4, linestyle=":")
         power.fill_between(hours, [one.watts for one in self.samples], step="post", color="#009e73", alpha=0.7,

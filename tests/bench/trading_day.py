@@ -1,4 +1,5 @@
-"""A day of two Grid Engine pools on one stand: their load, the stand with both cells, and what is seen each second.
+"""A day of two pools on one stand, of Grid Engine and of Slurm: their load, the stand with both, and what is seen each
+second.
 
 Two groups have a pool each, with a head of its own; six machines are nobody's. A day is compressed: an hour takes HOUR
 seconds, and jobs, idle limits, inertia with it. The machines boot as fast as stand-ins do, which is slow for such a day
@@ -8,6 +9,7 @@ seconds, and jobs, idle limits, inertia with it. The machines boot as fast as st
 from __future__ import annotations
 
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -22,9 +24,10 @@ from cod.flows.people import groups
 from cod.model import Energy
 from cod.policy.scheduler.energy import watts
 from cod.vcm.batch.commands import NotUnderstood
-from cod.vcm.gridengine.view import View, read
 from tests.system.cell import Cell
+from tests.system.installation import Installation
 from tests.system.site_images import offer
+from tests.system.slurmcell import SlurmCell
 from tests.system.stand import Stand
 
 HOUR = 10.0  # seconds that an hour of the day takes
@@ -42,18 +45,20 @@ warm_low = 1
 warm_high = 2
 idle_time = 5
 """
-KNOBS: dict[str, Any] = {"slots": 1, "jobs_per_node": 1, "idle_limit": 4.0, "calm": 2.0, "join_time": 60.0,
-                         "maximum": SHARED}
+KNOBS: dict[str, Any] = {"idle_limit": 4.0, "calm": 2.0, "join_time": 60.0, "maximum": SHARED}
+OWN_KNOBS: dict[type[Installation], dict[str, Any]] = {Cell: {"slots": 1, "jobs_per_node": 1}, SlurmCell: {}}
+NAMES: dict[type[Installation], str] = {Cell: "Grid Engine", SlurmCell: "Slurm"}
 RULES = Energy()  # the site's watts are the defaults
 TEMPLATE = "exec"
 
 
 @dataclass(frozen=True)
 class Load:
-    """A group's jobs over the day: a bell around hour `peak`, `width` hours wide, at whose top work for
-    `busy` nodes comes in. Jobs take `mean` seconds on average, each two to thirty."""
+    """A group's jobs over the day, for its batch system: a bell around hour `peak`, `width` hours wide, at whose top
+    work for `busy` nodes comes in. Jobs take `mean` seconds on average, each two to thirty."""
 
     name: str
+    batch: type[Cell] | type[SlurmCell]
     priority: int
     peak: float
     width: float
@@ -61,7 +66,7 @@ class Load:
     mean: float
 
 
-OFFICE, NIGHTLY = Load("office", 10, 12.5, 2.8, 4.5, 6.0), Load("nightly", 1, 4.0, 2.5, 6.0, 8.0)
+OFFICE, NIGHTLY = Load("office", Cell, 10, 12.5, 2.8, 4.5, 6.0), Load("nightly", SlurmCell, 1, 4.0, 2.5, 6.0, 8.0)
 LOADS = (OFFICE, NIGHTLY)
 
 
@@ -129,13 +134,12 @@ class Pools:
     """The stand with both pools."""
 
     stand: Stand
-    cells: dict[str, Cell]
+    cells: dict[str, Installation]
     samples: list[Sample] = field(default_factory=list)
     submitted: list[tuple[str, int, float, float]] = field(default_factory=list)  # pool, number, when, how long
     heads: set[str] = field(default_factory=set)
     began: float = 0.0
     _ending: threading.Event = field(default_factory=threading.Event)
-    _views: dict[str, View] = field(default_factory=dict)
 
     # ------------------------------------------------------------ before the day
 
@@ -152,8 +156,9 @@ class Pools:
         offer(self.stand, TEMPLATE, cache="yes")
         for name, cell in self.cells.items():
             cell.up(TEMPLATE, 1, "--group", name)
-            cell.know_hosts(SHARED + 2)
-            cell.enrol(**KNOBS)
+            if isinstance(cell, Cell):
+                cell.know_hosts(len(self.stand.hosts))
+            cell.enrol(**KNOBS, **OWN_KNOBS[type(cell)])
             file = cell.folder / "vcm/vcm.toml"
             file.write_text('log_level = "debug"\n' + file.read_text())
             cell.start_vcm()
@@ -165,10 +170,15 @@ class Pools:
             return list(client.every("/nodes"))
 
     def settled(self, cached: bool = False) -> bool:
-        """Return whether the six machines are all in the reserve (one of them warm, with the template on its disk)."""
+        """Return whether the shared machines are all in the reserve (one warm, with the template on its disk)."""
         free = [node for node in self.nodes() if node["name"] not in self.heads]
         return all(node["state"] in ("inactive", "off") for node in free) and (not cached or any(
             node["state"] == "inactive" and self.stand.node(node["name"]).disk == "cached" for node in free))
+
+    def held(self) -> tuple[int, ...]:
+        """How many of the shared machines are active in each pool."""
+        nodes = [node for node in self.nodes() if node["state"] == "active" and node["name"] not in self.heads]
+        return tuple(sum(node["vcluster"] == load.name for node in nodes) for load in LOADS)
 
     # ------------------------------------------------------------ jobs
 
@@ -180,7 +190,7 @@ class Pools:
         return number
 
     def wait_of(self, pool: str, number: int) -> float:
-        """Seconds from `qsub` (its beginning) until the job ran; waits for that."""
+        """Seconds from the beginning of `qsub` or `sbatch` until the job ran; waits for that."""
         at = next(at for name, job, at, _ in self.submitted if (name, job) == (pool, number))
         self.stand.wait(lambda: self.cells[pool].ran(number), 120, f"job {number} runs")
         return float(self.cells[pool].ran(number)[0].split()[2]) - at
@@ -208,7 +218,7 @@ class Pools:
         try:
             for thread in threads[1:]:
                 thread.join()
-            self.stand.wait(lambda: all(job.ends for job in self.jobs()), 120, "all jobs have ended")
+            self.stand.wait(lambda: all(job.ends for job in self.jobs()), 300, "all jobs have ended")
         finally:
             self._ending.set()
             threads[0].join()
@@ -223,13 +233,12 @@ class Pools:
         while not self._ending.wait(max(0.0, self.began + number - time.time())):
             number = int(time.time() - self.began) + 1
             try:
-                self._views = {name: read(cell.run("qstat", "-f", "-r", "-u", "*", "-xml").stdout.encode(), "all.q")
-                               for name, cell in self.cells.items()}
-                self.samples.append(self._sample(time.time() - self.began))
-            except (NotUnderstood, OSError, ApiError, Unreachable) as error:
+                counts = {name: cell.counts() for name, cell in self.cells.items()}
+                self.samples.append(self._sample(time.time() - self.began, counts))
+            except (NotUnderstood, OSError, subprocess.SubprocessError, ApiError, Unreachable) as error:
                 print(f"  not seen: {error}", flush=True)
 
-    def _sample(self, at: float) -> Sample:
+    def _sample(self, at: float, counts: dict[str, tuple[int, int]]) -> Sample:
         six = [node for node in self.nodes() if node["name"] not in self.heads]
         states = [node["state"] for node in six]
         held = {load.name: sum(node["state"] == "active" and node["vcluster"] == load.name for node in six)
@@ -238,9 +247,8 @@ class Pools:
         draw = [watts(state, None, RULES) for state in states]
         awake = [watts("inactive" if state == "off" else state, None, RULES) for state in states]
         return Sample(at, held, len(six) - sum(held.values()) - warm - cold, warm, cold,
-                      {name: sum(job.tasks for job in view.waiting) for name, view in self._views.items()},
-                      {name: sum(len(host.running) for host in view.hosts.values())
-                       for name, view in self._views.items()}, sum(draw), sum(awake))
+                      {name: waiting for name, (waiting, _) in counts.items()},
+                      {name: running for name, (_, running) in counts.items()}, sum(draw), sum(awake))
 
     def log(self, pool: str) -> str:
         """What the pool's VCM said."""
@@ -248,10 +256,10 @@ class Pools:
 
 
 @contextmanager
-def pools(folder: Path) -> Iterator[Pools]:
-    """Both pools, empty; the machines idle or asleep."""
-    with Stand(folder, machines=SHARED + HEADS, policy=POLICY) as stand:
-        made = Pools(stand, {load.name: Cell(stand, load.name) for load in LOADS})
+def pools(folder: Path, shared: int = SHARED) -> Iterator[Pools]:
+    """Both pools, empty; the machines that they share idle or asleep."""
+    with Stand(folder, machines=shared + HEADS, policy=POLICY) as stand:
+        made = Pools(stand, {load.name: load.batch(stand, load.name) for load in LOADS})
         try:
             made.up()
             yield made

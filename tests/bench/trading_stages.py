@@ -1,6 +1,6 @@
 """Where the time goes when a node joins a pool and when one is reclaimed, from the VCMs' logs and the nodes' histories.
 
-A stage is COD's own, the machine's (boot, disk) or Grid Engine's. All clocks are one: everything runs on one host.
+A stage is COD's own, the machine's (boot, disk) or the batch system's. All clocks are one: everything runs on one host.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-COD, MACHINE, GRID_ENGINE = "COD", "machine", "Grid Engine"
-JOIN = {"asked, granted, told": COD, "order, boot": MACHINE, "active, told": COD, "takes part": GRID_ENGINE}
-RECLAIM = {"request, reclaim, told": COD, "answered": COD, "jobs rescheduled, host out": GRID_ENGINE,
+COD, MACHINE, BATCH = "COD", "machine", "batch system"
+JOIN = {"asked, granted, told": COD, "order, boot": MACHINE, "active, told": COD, "takes part": BATCH}
+RECLAIM = {"request, reclaim, told": COD, "answered": COD, "jobs requeued, host out": BATCH,
            "released": COD, "boot, wipe": MACHINE, "granted to the other, told": COD}
 
 _LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) [A-Z]+ (.*)")
@@ -25,12 +25,14 @@ History = Sequence[Mapping[str, Any]]
 
 @dataclass
 class Way:
-    """One join or reclaim: seconds of its stages. `how`: of a join, where the node waited."""
+    """One join or reclaim: seconds of its stages. `how`: of a join, where the node waited; `pool`: that it joins or
+    leaves."""
 
     machine: str
     began: float
     stages: dict[str, float] = field(default_factory=dict)
     how: str = ""
+    pool: str = ""
 
     def own(self, owners: Mapping[str, str]) -> float:
         """Seconds that are COD's."""
@@ -46,6 +48,25 @@ def said(log: str) -> list[tuple[float, str]]:
 def first(lines: Said, pattern: str, since: float = 0.0) -> tuple[float, re.Match[str]] | None:
     """The first line from `since` on that the pattern fits."""
     return next(((at, found) for at, what in lines if at >= since and (found := re.fullmatch(pattern, what))), None)
+
+
+def memberships(lines: Said) -> list[tuple[str, float, float]]:
+    """Return (machine, from, to) of each node that a VCM's log tells of: from its grant until it is out of the pool,
+    which is infinity while it is in it."""
+    open_since, found = dict[str, float](), list[tuple[str, float, float]]()
+    for at, what in lines:
+        granted = re.fullmatch(r"request \d+ is granted: (.*)", what)
+        open_since.update((machine, at) for machine in re.findall(r"\((\S+)\)", granted[1] if granted else ""))
+        out = re.fullmatch(r"\S+ \((\S+)\) (?:is out of the pool|was given back: .*)", what)
+        if out and out[1] in open_since:
+            found.append((out[1], open_since.pop(out[1]), at))
+    return found + [(machine, since, float("inf")) for machine, since in open_since.items()]
+
+
+def in_two_pools(first: Said, second: Said) -> list[str]:
+    """Return the machines that the logs of two pools' VCMs both claim at one moment, once for each time."""
+    return [machine for machine, since, until in memberships(first) for other, begin, end in memberships(second)
+            if machine == other and since < end and begin < until]
 
 
 def joins(lines: Said, histories: Mapping[str, History], submitted: Mapping[int, float]) -> list[Way]:
@@ -116,18 +137,22 @@ def _reclaim(
     if released is None or ready is None or granted[0] < ready:
         return None
     return Way(machine, 0.0, {
-        "jobs rescheduled, host out": out[0] - answered[0], "released": released - out[0],
+        "jobs requeued, host out": out[0] - answered[0], "released": released - out[0],
         "boot, wipe": ready - released, "granted to the other, told": granted[0] - ready})
 
 
-def table(ways: Sequence[Way], owners: Mapping[str, str]) -> list[str]:
-    """Stages as a Markdown table: whose, median, longest; and the sum of COD's own."""
-    rows = ["| Stage | Whose | Median | Longest |", "|---|---|---:|---:|"]
+def table(columns: Mapping[str, Sequence[Way]], owners: Mapping[str, str]) -> list[str]:
+    """Stages as a Markdown table: whose, median and longest by column; and the sum of COD's own."""
+    rows = [f"| Stage | Whose |{''.join(f' {title}: median | longest |' for title in columns)}",
+            "|---|---|" + "---:|---:|" * len(columns)]
     for stage, owner in owners.items():
-        each = [way.stages[stage] for way in ways if stage in way.stages]
-        if each:
-            rows.append(f"| {stage} | {owner} | {statistics.median(each):.3f} s | {max(each):.3f} s |")
-    if ways:
-        own = [way.own(owners) for way in ways]
-        rows.append(f"| **COD's own in all** | | **{statistics.median(own):.2f} s** | {max(own):.2f} s |")
-    return rows
+        cells = [_cells([way.stages[stage] for way in ways if stage in way.stages], 3) for ways in columns.values()]
+        rows.append(f"| {stage} | {owner} |{''.join(cells)}")
+    cells = [_cells([way.own(owners) for way in ways], 2) for ways in columns.values()]
+    return [*rows, f"| **COD's own in all** | |{''.join(cells)}"]
+
+
+def _cells(seconds: Sequence[float], digits: int) -> str:
+    if not seconds:
+        return " - | - |"
+    return f" {statistics.median(seconds):.{digits}f} s | {max(seconds):.{digits}f} s |"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from lxml import etree
 
 from cod.model import dotted, ipv4
+from cod.vcm.gridengine.view import read
 from tests.system.installation import HEAD, Installation, folder
 from tests.system.stand import Stand
 
@@ -148,6 +149,11 @@ class Cell(Installation):
     def submission(self) -> list[str]:
         """Return `qsub` for a job that may run again."""
         return ["qsub", "-terse", "-r", "y", "-wd", "/tmp", "-o", "/dev/null", "-e", "/dev/null"]
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many tasks `qstat` shows that wait, and how many jobs on hosts."""
+        view = read(self.run("qstat", "-f", "-r", "-u", "*", "-xml").stdout.encode(), "all.q")
+        return sum(job.tasks for job in view.waiting), sum(len(host.running) for host in view.hosts.values())
 
     def hosts(self) -> set[str]:
         """Execution hosts in the queue that are enabled and heard of."""

@@ -87,6 +87,10 @@ class Installation:
         """Wait until the server answers, and set it up."""
         raise NotImplementedError
 
+    def counts(self) -> tuple[int, int]:
+        """Return how many jobs wait, and how many run."""
+        raise NotImplementedError
+
     # ------------------------------------------------------------ making it
 
     def make(self) -> None:

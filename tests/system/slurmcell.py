@@ -117,6 +117,11 @@ class SlurmCell(Installation):
         return {job["job_id"]: job for job in said
                 if job["job_state"] not in ("COMPLETED", "CANCELLED", "FAILED", "NODE_FAIL", "TIMEOUT")}
 
+    def counts(self) -> tuple[int, int]:
+        """Return how many jobs `squeue` shows that wait, and how many that run."""
+        states = [job["job_state"] for job in self.queue().values()]
+        return states.count("PENDING"), states.count("RUNNING")
+
     def nodes(self) -> Mapping[str, dict[str, Any]]:
         """What `sinfo` says of each node that has registered, by name."""
         said = json.loads(self.run("sinfo", "--json").stdout)["nodes"]

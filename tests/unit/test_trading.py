@@ -66,12 +66,26 @@ def test_the_stages_of_a_reclaim() -> None:
     rows = [{"id": 1, "request_id": 8, "created_at": BEGAN + 60}]
     way, = stages.reclaimed(rows, asked, stages.said(LOG), stages.said(OTHER), {"m3": ROWS})
     assert way.stages == pytest.approx({
-        "request, reclaim, told": 0.1, "answered": 0.2, "jobs rescheduled, host out": 1.7, "released": 0.0625,
+        "request, reclaim, told": 0.1, "answered": 0.2, "jobs requeued, host out": 1.7, "released": 0.0625,
         "boot, wipe": 6.9375, "granted to the other, told": 0.5})
     assert way.own(stages.RECLAIM) == pytest.approx(0.8625)
-    assert "**0.86 s**" in stages.table([way], stages.RECLAIM)[-1]
+    shown = stages.table({"nightly": [way], "office": []}, stages.RECLAIM)
+    assert shown[0] == "| Stage | Whose | nightly: median | longest | office: median | longest |"
+    assert shown[-1] == "| **COD's own in all** | | 0.86 s | 0.86 s | - | - |"
     another = {"m5": ROWS}
     assert stages.reclaimed(rows, asked, stages.said(LOG), stages.said(OTHER.replace("m3", "m5")), another) == []
+
+
+def test_a_machine_is_in_two_pools_when_one_has_it_before_it_left_the_other() -> None:
+    lines = stages.said(LOG)
+    assert stages.memberships(lines) == [("m3", BEGAN + 1.5, BEGAN + 62)]
+    assert stages.in_two_pools(lines, stages.said(OTHER)) == []
+    early = OTHER.replace("12:01:09", "12:01:01")
+    assert stages.in_two_pools(lines, stages.said(early)) == ["m3"]
+    assert stages.in_two_pools(stages.said(early), lines) == ["m3"]
+    assert stages.in_two_pools(lines, stages.said(early.replace("m3", "m4"))) == []
+    both = OTHER.replace("n4 (m3)", "n4 (m3), n5 (m4)")
+    assert stages.memberships(stages.said(both)) == [(name, BEGAN + 69.5, float("inf")) for name in ("m3", "m4")]
 
 
 def test_a_pool_of_its_own_serves_in_order() -> None:
