@@ -233,3 +233,22 @@ def test_the_browser_of_somebody_who_is_taken_out_sees_no_more(there: Served) ->
     there.local.delete("/groups/web/members/member-web")
     assert browser.get("/vclusters/farm").status == 404
     assert answer(there.remote("cod_x"), "GET", "/me")[0] == 401
+
+
+def test_secret_user_data_are_read_by_the_people_of_their_group_alone(there: Served, mallory: Client) -> None:
+    secret = "MUNGE_KEY=c2VjcmV0"
+    document = template("node", "execd").replace("/></template>", '/><personalise seed="nocloud"><user-data '
+                                                 f'secret="yes">{secret}</user-data></personalise></template>')
+    with pytest.raises(ApiError, match="every user reads the site's templates"):
+        there.local.post("/templates", {"document": document.replace("execd", "debian-12")})
+    assert not there.local.post("/templates/check", {"document": document.replace("execd", "debian-12")})["ok"]
+    there.local.post("/templates", {"document": document, "group": "physics"})
+    there.local.post("/vclusters", {"name": "slurm", "size": 1, "template": "node", "group": "physics"})
+    assert secret in as_user(there, "member", "physics").get("/templates/physics/node")["document"]
+    for path in ("/templates/physics/node", "/templates/physics/node@1", "/templates?name=physics/node",
+                 "/vclusters/slurm"):
+        assert answer(mallory, "GET", path)[0] == 404, path
+    for path in ("/templates", "/vclusters", "/audit", "/requests", "/nodes", "/timeline", "/images"):
+        assert secret not in answer(mallory, "GET", path)[1], path
+        assert secret not in answer(there.local, "GET", path)[1], f"{path}: nor does an administrator stumble over it"
+    assert browse(there, group="web").get("/templates/physics/node").status == 404

@@ -183,6 +183,17 @@ def test_user_data_is_not_found_where_there_is_none(lab: Lab) -> None:
     assert lab.get("/nocloud/user-data", OTHER) == "#cloud-config\n{}\n"
 
 
+def test_secret_user_data_are_told_to_nobody(lab: Lab) -> None:
+    """Programs of every user on the node can ask, and so can a neighbour that takes the node's address."""
+    lab.tx(lambda tx: tx.execute(update(t.config_templates).where(t.config_templates.c.name == "t-farm").values(
+        document=DOCUMENT.replace("<user-data>", '<user-data secret="yes">'))))
+    for source in (NODE, PEER, OTHER):
+        assert lab.ask("/latest/user-data", source)[0] == 404
+        assert "user-data" not in lab.get("/latest/", source).split()
+        assert lab.get("/nocloud/user-data", source) == "#cloud-config\n{}\n"
+        assert not [path for path, text in leaves(lab, "/latest/", source).items() if USER_DATA in text]
+
+
 def test_nocloud_reads_what_the_seed_would_say_now(lab: Lab) -> None:
     meta = json.loads(lab.get("/nocloud/meta-data"))
     assert meta["instance-id"] == "1.7"

@@ -145,6 +145,10 @@ def test_from_the_form_to_xml_and_back_nothing_is_stored(there: Served) -> None:
     back = xml.browser.post("/templates/as-form", xml.filled(XML))
     assert dict(back.fields(FORM))["userdata"].strip() == "#x\n  y"
     assert there.tx(templates.find, "physics/mine") is None
+    assert "secret" not in dict(back.fields(FORM)), "an unmarked box is not sent"
+    marked = xml.filled(XML, document=fields["document"].replace("<user-data>", '<user-data secret="yes">'))
+    again = xml.browser.post("/templates/as-xml", xml.browser.post("/templates/as-form", marked).filled(FORM))
+    assert '<user-data secret="yes">#x' in dict(again.fields(XML))["document"]
     more = xml.filled(XML, document='<template name="mine"><installer kind="copy"/></template>')
     refused = xml.browser.post("/templates/as-form", more)
     assert "uses elements that the form does not show" in refused.words

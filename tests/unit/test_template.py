@@ -298,6 +298,19 @@ def test_user_data_begins_with_its_first_line_however_it_is_laid_out(written: st
     assert seed(seeded)["user-data"] == "#cloud-config\npackages:\n  - vim\n"
 
 
+def test_secret_user_data_are_in_the_seed_on_the_disk_and_nowhere_else() -> None:
+    given = '<user-data secret="yes">KEY=x\n</user-data></personalise>'
+    on_disk = wrap(f'<image target="disk" name="a"/><personalise seed="nocloud">{given}')
+    assert checked(on_disk).secret
+    assert not checked(on_disk.replace(' secret="yes"', "")).secret
+    assert seed(checked(on_disk))["user-data"] == "KEY=x\n"
+    for told in (on_disk.replace('seed="nocloud"', 'seed="nocloud" seedfrom="metadata"'),
+                 on_disk.replace('seed="nocloud"', 'seed="none"'),
+                 wrap(f'<boot mode="diskless"><kernel image="k"/></boot><personalise seed="nocloud">{given}')):
+        with pytest.raises(Refused, match="need a seed on the node's disk"):
+            checked(told)
+
+
 def test_vendor_data_of_two_kinds_travel_together() -> None:
     seeded = checked(wrap('<image target="disk" name="a"/><personalise seed="nocloud"/>'))
     script = SeedPart(scripts=("#!/bin/sh\necho\n",), files={"invitation": "x"})

@@ -7,6 +7,7 @@ is told nothing. The answer is as of now: a key that was added since the node wa
 
 from __future__ import annotations
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 from cod.core import seed_parts
@@ -28,6 +29,8 @@ def of(tx: Tx, *, address: str, site: Site) -> Metadata | None:
         configuration = template.parse(wanted.document)
     except Refused:  # nor can it be carried out: there is nothing to personalise
         return None
+    if configuration.secret:
+        configuration = replace(configuration, user_data="")
     instance, fqdn = f"{node.id}.{found.primed or node.generation}", f"{node.hostname or node.name}.{domain}"
     parts = [part for part in seed_parts.parts(tx, node, wanted, site) if not part.secret]
     subnet = seed_parts.system_subnet(tx, vclusters.get(tx, node.vcluster_id or 0), site)

@@ -28,6 +28,7 @@ def check(tx: Tx, *, configuration: template.Configuration, group: str = "") -> 
     owner = groups.prefix(tx, groups.owner_id(tx, group))
     names.full(owner, configuration.name)
     _check_images(tx, configuration, owner)
+    _check_secret(configuration, owner)
 
 
 def add(
@@ -45,11 +46,19 @@ def add(
     owner = groups.prefix(tx, group_id)
     name = names.full(owner, configuration.name)
     _check_images(tx, configuration, owner)
+    _check_secret(configuration, owner)
     return templates.append(tx, name, document, group_id, now)
 
 
 def _check_images(tx: Tx, configuration: template.Configuration, owner: str) -> None:
     prime.check_images(configuration, images.meant(tx, template.image_names(configuration), owner, lock=True))
+
+
+def _check_secret(configuration: template.Configuration, owner: str) -> None:
+    """Raise `Refused` for a secret that every user of the site could read."""
+    if configuration.secret and not owner:
+        raise Refused("invalid", "every user reads the site's templates: add one with secret user data for a group",
+                      "user-data")
 
 
 def every(tx: Tx, *, name: str = "", groups: frozenset[int] | None = None) -> list[Template]:

@@ -92,6 +92,7 @@ class Configuration:
     cache      the disk may be kept at release and used again by the same group
     seed       write a NoCloud seed with `user_data`
     own_host_keys   the system makes its SSH host keys itself: the seed brings none
+    secret     the user data are written to the disk's seed alone: the metadata service does not tell them
     seedfrom   the seed says only where the metadata service is, and cloud-init fetches everything there but secrets
     """
 
@@ -110,6 +111,7 @@ class Configuration:
     user_data: str
     own_host_keys: bool = False
     seedfrom: bool = False
+    secret: bool = False
 
 
 # ---------------------------------------------------------------- reading
@@ -141,9 +143,14 @@ def parse(document: str) -> Configuration:
         user_data=dedent((root.findtext("personalise/user-data") or "").lstrip("\n")),
         own_host_keys=_get(personalise, "hostkeys", "site") == "own" or seedfrom,
         seedfrom=seedfrom,
+        secret=_get(root.find("personalise/user-data"), "secret", "no") == "yes",
     )
     _check_layout(configuration.partitions, configuration.table)
     _check_images(configuration)
+    if configuration.secret and (seedfrom or not configuration.seed or configuration.diskless):
+        raise Refused("invalid", 'secret user data are told by no metadata service, and need a seed on the node\'s disk: '
+                      '<personalise seed="nocloud"/> without seedfrom, and a template that boots from the disk',
+                      "user-data")
     return configuration
 
 

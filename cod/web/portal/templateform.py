@@ -110,7 +110,8 @@ def _afterwards(root: Element, fields: Fields) -> None:
     if (on_disk and fields.one("seed")) or fields.one("userdata").strip():
         seed = SubElement(root, "personalise", seed="nocloud")
         if fields.one("userdata").strip():
-            SubElement(seed, "user-data").text = fields.one("userdata")
+            secret = {"secret": "yes"} if fields.one("secret") else {}
+            SubElement(seed, "user-data", secret).text = fields.one("userdata")
 
 
 # ---------------------------------------------------------------- document -> fields
@@ -137,7 +138,7 @@ def _shape(element: Element) -> object:
 READY = (("", "its system has asked for its address (DHCP), and the port answers"),
          ("port", "the port answers at its address, without DHCP"), ("time", "some time has passed since its boot"),
          ("none", "its boot was served"))
-_PLAIN = {("cache", "no"), ("verify", "no"), ("by", "dhcp")}
+_PLAIN = {("cache", "no"), ("verify", "no"), ("by", "dhcp"), ("secret", "no")}
 _UNSAID = (("boot", {"mode": "disk"}), ("ready", {"by": "dhcp"}))
 
 
@@ -167,6 +168,7 @@ def _told(root: Element) -> Iterator[tuple[str, str]]:
     if seed is not None:
         yield "seed", "true" if seed.get("seed") == "nocloud" else ""
         yield "userdata", seed.findtext("user-data", "")
+        yield "secret", "true" if seed.find("user-data[@secret='yes']") is not None else ""
 
 
 def _images(root: Element) -> Iterator[tuple[str, str]]:
