@@ -1,5 +1,5 @@
 """Makes node images: `python -m images.build NAME... [--out DIR]`, NAME one of hello-a, hello-b, opaque, execd,
-debian, debian-members.
+slurmd, debian, debian-members.
 
 Writes DIR/NAME.img, a sparse raw disk, and DIR/NAME.json with its facts: name, version, size (bytes), sha256 of the
 whole image, digest (what the running image says about itself), stamp (of the inputs). Nothing is done when the inputs
@@ -19,11 +19,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from images import debian, disk, execd, hello, linux, opaque
+from images import batch, debian, disk, execd, hello, linux, opaque, slurmd
 from trampoline.recipe import packages
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-NAMES = (*hello.HELLOS, "opaque", execd.NAME, *debian.VARIANTS)
+BATCH_HOSTS = {host.name: host for host in (execd.HOST, slurmd.HOST)}
+NAMES = (*hello.HELLOS, "opaque", *BATCH_HOSTS, *debian.VARIANTS)
 SOURCES = ("images", "trampoline/recipe")
 
 
@@ -48,7 +49,7 @@ def build(name: str, out: Path, cache: Path) -> dict[str, Any]:
             wanted, root = debian.wanted(name), list[packages.Package]()
         else:
             wanted = [] if name == "opaque" else packages.wanted(linux.PACKAGES)
-            root = packages.exactly(execd.PACKAGES) if name == execd.NAME else []
+            root = packages.exactly(BATCH_HOSTS[name].packages) if name in BATCH_HOSTS else []
         stamp = _stamp([*wanted, *root], debian.SOURCES if name in debian.VARIANTS else SOURCES)
         known = _known(out, name)
         if known.get("stamp") == stamp and (out / f"{name}.img").is_file():
@@ -67,8 +68,9 @@ def _make(name: str, out: Path, cache: Path, wanted: list[packages.Package], roo
             more = opaque.make(path)
         elif name in debian.VARIANTS:
             more = debian.make(name, packages.fetched(wanted, cache / "packages"), scratch, path)
-        elif name == execd.NAME:
-            more = execd.make(packages.unpacked(wanted, cache), packages.unpacked(root, cache / name), scratch, path)
+        elif name in BATCH_HOSTS:
+            more = batch.make(BATCH_HOSTS[name], packages.unpacked(wanted, cache),
+                              packages.unpacked(root, cache / name), scratch, path)
         else:
             more = hello.make(hello.HELLOS[name], packages.unpacked(wanted, cache), scratch, path)
         facts = {"name": name, "size": path.stat().st_size, "sha256": disk.digest(path), **more, "stamp": stamp}

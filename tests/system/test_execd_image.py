@@ -1,70 +1,29 @@
-"""The execution host's root file system, without booting it: looked at from a chroot."""
+"""An execution host's settings, made from its user data in a chroot."""
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from images import build, disk, execd
-from tests.system.login import root_of
+from tests.system.batch_image import copied, files_of, inside, with_user_data
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("images")]
 
-CACHE = build.CHECKOUT / "build/cache/images"
-
 
 @pytest.fixture(scope="module")
-def image() -> Path:
-    build.build(execd.NAME, build.CHECKOUT / "build/images", CACHE)
-    return build.CHECKOUT / f"build/images/{execd.NAME}.img"
-
-
-@pytest.fixture(scope="module")
-def built(image: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files in its root partition, beside which that lies as it is."""
-    return root_of(image, execd.ROOT_MIB, tmp_path_factory.mktemp("execd"))
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return files_of("execd", tmp_path_factory.mktemp("execd"))
 
 
 @pytest.fixture
 def root(built: Path, tmp_path: Path) -> Path:
-    """A copy of them."""
-    subprocess.run(["cp", "-a", built, tmp_path], check=True)
-    return tmp_path / built.name
-
-
-def inside(root: Path, script: str) -> str:
-    return subprocess.run(["chroot", root, "/bin/sh", "-c", script], check=True, capture_output=True, text=True).stdout
-
-
-def test_every_program_finds_its_libraries(root: Path) -> None:
-    said = inside(root, "for file in /usr/lib/gridengine/* /usr/bin/* /usr/sbin/*; do [ -L $file ] || "
-                        "ldd $file 2>/dev/null | sed -n \"s|not found|& by $file|p\"; done")
-    assert said == ""
-    assert "GNU bash" in inside(root, "bash --version")
-    assert inside(root, "readlink /sbin/init /bin/sh") == "../bin/busybox\ndash\n"
-
-
-def test_owners_modes_and_times_do_not_depend_on_who_builds(built: Path) -> None:
-    every = [path for path in built.rglob("*") if not path.is_symlink()]
-    assert {(path.stat().st_uid, path.stat().st_gid) for path in every} == {(0, 0)}
-    assert {path.stat().st_mtime for path in every if path.is_file()} == {float(disk.EPOCH)}
-    partition = built.with_name("root.ext4")
-    modes = {place: subprocess.run(["debugfs", "-R", f"stat {place}", partition], check=True, capture_output=True,
-                                   text=True).stdout.split("Mode:")[1].split()[0] for place in ("/tmp", "/root")}
-    assert modes == {"/tmp": "01777", "/root": "0700"}
-
-
-def test_it_is_small(image: Path) -> None:
-    assert image.stat().st_blocks * 512 < 100 << 20
+    return copied(built, tmp_path)
 
 
 def settings(root: Path, user_data: str) -> tuple[dict[str, str], str]:
     """What the settings make of user data: /etc/default/gridengine, /etc/hosts."""
-    (root / "run/seed").mkdir(exist_ok=True)
-    (root / "run/seed/user-data").write_text(user_data)
-    inside(root, "/etc/cod/settings")
+    with_user_data(root, user_data)
     words = dict(line.split("=", 1) for line in (root / "etc/default/gridengine").read_text().splitlines())
     return words, (root / "etc/hosts").read_text()
 
@@ -98,8 +57,3 @@ def test_values_that_could_be_commands_or_paths_are_passed_over(root: Path, valu
     words, _ = settings(root, f"SGE_CELL={value}\nSGE_MASTER={value}\n")
     assert words["SGE_CELL"] == "default"
     assert not (root / "evil").exists()
-
-
-def test_the_same_inputs_make_the_same_bytes(image: Path, tmp_path: Path) -> None:
-    again = build.build(execd.NAME, tmp_path, CACHE)
-    assert again["sha256"] == disk.digest(image)

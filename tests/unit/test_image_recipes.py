@@ -9,7 +9,7 @@ import pytest
 from lxml import etree
 
 from cod.policy.nodes import template
-from images import build, disk, execd, opaque
+from images import batch, build, disk, opaque
 from images.disk import ImagePartition, identifier, put, starts
 
 IMAGES = Path(build.__file__).parent
@@ -86,28 +86,37 @@ def packages(tmp_path: Path) -> Path:
     return root
 
 
-def test_an_execution_host_has_the_packages_files_where_debian_has_them_now(packages: Path) -> None:
-    found = execd.files(packages)
+HOSTS = pytest.mark.parametrize("host", build.BATCH_HOSTS.values(), ids=lambda host: host.name)
+
+
+@HOSTS
+def test_a_batch_host_has_the_packages_files_where_debian_has_them_now(packages: Path, host: batch.BatchHost) -> None:
+    found = batch.files(host, packages)
     assert found["usr/bin/bash"] == (b"bin/bash", S_IMODE((packages / "bin/bash").stat().st_mode))
     assert found["usr/lib64/ld.so"] == (b"/lib/ld-2.so", S_IFLNK | 0o777)
     assert found["bin"] == (b"usr/bin", S_IFLNK | 0o777)
-    assert not [path for path in found if path.split("/")[0] in execd.MERGED and "/" in path]
+    assert not [path for path in found if path.split("/")[0] in batch.MERGED and "/" in path]
     assert "usr/share/man/man1/bash.1" not in found
     assert "usr/share/doc/bash/README" not in found
     assert "usr/share/doc/bash/copyright" in found, "licences stay with what they are for"
-    assert found["etc/passwd"][0] == b"usr/share/base-passwd/passwd.master"
+    users = found["etc/passwd"][0].decode().removeprefix("usr/share/base-passwd/passwd.master")
+    assert [line.split(":")[:3] for line in users.splitlines()] == [
+        [name, "x", str(uid)] for name, uid in host.users.items()]
 
 
-def test_busybox_stands_in_where_no_package_has_the_command(packages: Path) -> None:
-    found = execd.files(packages)
+@HOSTS
+def test_busybox_stands_in_where_no_package_has_the_command(packages: Path, host: batch.BatchHost) -> None:
+    found = batch.files(host, packages)
     assert {path for path, (content, mode) in found.items() if S_ISLNK(mode) and content == b"/usr/bin/busybox"} == {
         "usr/sbin/ip", "usr/bin/vi"}
 
 
-def test_an_execution_host_has_what_init_starts(packages: Path) -> None:
-    found = execd.files(packages)
+@HOSTS
+def test_a_batch_host_has_what_init_starts(packages: Path, host: batch.BatchHost) -> None:
+    found = batch.files(host, packages)
     started = [line.rpartition(":")[2].split()[0].lstrip("/") for line in found["etc/inittab"][0].decode().splitlines()]
     ours = [path for path in started if path.startswith("etc/")]
-    assert len(ours) == 3
+    assert ours == ["etc/cod/start", "etc/cod/network", *(f"etc/cod/{daemon}" for daemon in host.daemons)]
     assert all(found[path][1] == 0o755 for path in ours)
-    assert {path for path, (_, mode) in found.items() if S_ISDIR(mode)} == set(execd.FOLDERS)
+    assert {path for path, (_, mode) in found.items() if S_ISDIR(mode)} == {*batch.FOLDERS, *host.folders}
+    assert "etc/cod/settings" in found

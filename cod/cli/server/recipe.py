@@ -11,7 +11,7 @@ import click
 
 from cod.cli.show import as_json, print_json
 
-NAMES = ("debian", "debian-members", "execd", "hello-a", "hello-b", "opaque")
+NAMES = ("debian", "debian-members", "execd", "hello-a", "hello-b", "opaque", "slurmd")
 
 
 @click.command()
@@ -24,8 +24,9 @@ def make(name: str, into: Path, as_json: bool) -> None:
 
     NAME is debian (a stock Debian 12; takes root and the package mmdebstrap), debian-members (the same with SSSD,
     autofs and NFS, for accounts and volumes of the group's members), hello-a or hello-b (small systems with a page on
-    port 80), opaque (no system, to try COD with) or execd (an execution host of Grid Engine). Images that are up to
-    date are not built again. The command sends nothing to the server: `cod image add` does.
+    port 80), opaque (no system, to try COD with), execd (an execution host of Grid Engine) or slurmd (a compute node
+    of Slurm). Images that are up to date are not built again. The command sends nothing to the server: `cod image
+    add` does.
 
     \b
     Example:

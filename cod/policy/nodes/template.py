@@ -148,8 +148,8 @@ def parse(document: str) -> Configuration:
     _check_layout(configuration.partitions, configuration.table)
     _check_images(configuration)
     if configuration.secret and (seedfrom or not configuration.seed or configuration.diskless):
-        raise Refused("invalid", 'secret user data are told by no metadata service, and need a seed on the node\'s disk: '
-                      '<personalise seed="nocloud"/> without seedfrom, and a template that boots from the disk',
+        raise Refused("invalid", 'secret user data are told by no metadata service, and need a seed on the node\'s '
+                      'disk: <personalise seed="nocloud"/> without seedfrom, and a template that boots from the disk',
                       "user-data")
     return configuration
 
