@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 from cod.wire.nmp import bodies
 from cod.wire.nmp.bodies import Named, Reclaim
 
-__all__ = ["ANY", "Demand", "GivenUp", "Member", "Named", "Nodeset", "NotYet", "Pool", "Recalling", "Reclaim"]
+__all__ = ["ANY", "Demand", "Ending", "GivenUp", "Member", "Named", "Nodeset", "NotYet", "Pool", "Recalling", "Reclaim"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,4 +107,14 @@ class Recalling(Protocol):
         """The VCM was started anew: these nodes were named by `choose` in its former life and have not been given back;
         by hostname, when each was promised, in seconds since the epoch: infinity for those that `look` drains. Called
         first of all, and must not block."""
+        ...
+
+
+@runtime_checkable
+class Ending(Protocol):
+    """What a pool may have besides, if what runs on its nodes wants to know that the lease ends."""
+
+    def ending(self, left: float, members: Mapping[str, Member]) -> None:
+        """COD has warned of the lease's end, and it has not been extended since: so many seconds are left, and this may
+        be the last call before that end. Called before each `look`."""
         ...

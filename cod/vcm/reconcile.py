@@ -17,7 +17,7 @@ from typing import Any
 from twisted.internet.defer import DeferredLock
 
 from cod.vcm.link import NmpError
-from cod.vcm.pool import Demand, GivenUp, Pool
+from cod.vcm.pool import Demand, Ending, GivenUp, Pool
 from cod.vcm.retry import AFTER_TROUBLE, Options, RetryingSteps
 from cod.vcm.state import OpenRequest, OwnNode, VcmState
 from cod.wire.nmp.bodies import (
@@ -235,6 +235,9 @@ class Reconciler(RetryingSteps):
             return
         state = self._state
         members = {host: ours.member for host, ours in state.hosts().items() if ours.added and not ours.leaving}
+        if state.ends and isinstance(self._pool, Ending) and not self._options.dry_run:
+            left = state.ends - self._clock() - self._options.interval
+            await self._in_thread(self._pool.ending, max(0.0, left), members)
         demand = await self._in_thread(self._pool.look, members, state.coming(), self._clock())
         self._next_look = self._clock() + self._options.interval  # one that failed is made again with the next round
         if self._options.dry_run:

@@ -55,7 +55,8 @@ class VcmState:
 
     birth   tells this file's keys from those of a file that was lost before it
     sure    is this all there is to know? If not, COD is asked for the whole picture
-    warned  COD has warned of the lease's end, and it has not been extended since
+    warned  COD has warned of the lease's end, and nothing has been done about that
+    ends    the end that COD has warned of, in seconds since the epoch; 0: it has not since the lease was extended
     nodes by the site's name, a lost one that has come anew by both its names; requests by key; reclaims by number,
     those not answered yet
     """
@@ -69,6 +70,7 @@ class VcmState:
     birth: str = field(default_factory=lambda: secrets.token_hex(4))
     sure: bool = False
     warned: bool = False
+    ends: float = 0.0
 
     def hosts(self) -> dict[str, OwnNode]:
         """Return the nodes by hostname, without those that are lost: another may have got the name of one."""
@@ -107,6 +109,7 @@ class VcmState:
             self._over(body)
         elif isinstance(body, Lease):
             self.warned = body.event in ("warning", "draining")
+            self.ends = body.expires if self.warned else 0.0
 
     def learn(self, now: Vcluster) -> None:
         """Take in the whole picture: what it does not show is not so."""
@@ -199,7 +202,7 @@ def _state(known: dict[str, Any]) -> VcmState:
          for key, asked in known["requests"].items()},
         {int(number): Reclaim(**{**reclaim, "nodes": tuple(Named(**node) for node in reclaim["nodes"])})
          for number, reclaim in known["reclaims"].items()},
-        str(known["birth"]), bool(known["sure"]), bool(known["warned"]))
+        str(known["birth"]), bool(known["sure"]), bool(known["warned"]), float(known.get("ends", 0.0)))
 
 
 def save(state: VcmState, path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from cod.vcm.batch.pool import LEAVING, BatchPool
 from cod.vcm.batch.settings import BatchTable
 from cod.vcm.batch.system import EndSignals, Host, Job, Wants
-from cod.vcm.pool import Member, NotYet, Reclaim
+from cod.vcm.pool import Ending, Member, NotYet, Reclaim
 
 NOW = 1000.0
 
@@ -147,3 +147,12 @@ def test_a_vcm_that_is_started_anew_keeps_the_time_that_it_has_promised() -> Non
     assert pool.at(61, "n2") == ["requeue 1"]
     assert isinstance(pool.system, EndSignals)
     assert pool.pool.choose(Reclaim(1, 1, 0.0, ""), {}, pool.now) == []
+
+
+def test_jobs_are_told_that_the_lease_ends_and_go_on() -> None:
+    pool = Pool({"1": 60.0, "2": 20.0}, n2="1 3", n3="2")
+    for left, said in ((61.0, []), (60.0, ["warn 1"]), (45.0, []), (0.0, ["warn 2"]), (0.0, [])):
+        before = len(pool.system.said)
+        pool.pool.ending(left, pool.members)
+        assert pool.system.said[before:] == said
+    assert isinstance(pool.pool, Ending)

@@ -13,12 +13,13 @@ from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from cod.vcm.pool import ANY, Demand, Member, Nodeset, NotYet
+from cod.vcm.pool import ANY, Demand, Ending, Member, Nodeset, NotYet
 from cod.vcm.reconcile import Reconciler
 from cod.vcm.retry import Options
 from cod.vcm.state import OpenRequest, OwnNode, VcmState
 from cod.wire.nmp.bodies import (
     Body,
+    Lease,
     Named,
     Pong,
     Reclaim,
@@ -139,6 +140,34 @@ def test_what_fails_again_and_again_is_said_once_and_what_is_well_again_when_it_
     assert caplog.messages[-1] == "the pool is looked at again"
     turn(10.0)
     assert pool.looks == 7
+
+
+class Leased(Farm):
+    """Wants to know that the lease ends."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[float, list[str]]] = []
+
+    def ending(self, left: float, members: Mapping[str, Member]) -> None:
+        self.told.append((left, sorted(members)))
+
+
+def test_a_pool_is_told_in_time_that_the_lease_ends_and_not_any_more_when_it_is_extended(tmp_path: Path) -> None:
+    """Say what is left at the next look: after that it would be too late."""
+    reactor, pool = Slow(), Leased()
+    member = Member("m2", "n2", "10.0.0.2", "active", "exec@1", "type-1")
+    state = VcmState("pool", sure=True, nodes={"m2": OwnNode(member, added=True)})
+    reconciler = Reconciler(reactor, reactor, Options("pool", "test 1", tmp_path / "s", interval=15.0), pool,
+                            reactor.seconds, lambda body: succeed(Pong()), lambda: None)
+    for lease in (None, Lease("warning", 100.0), Lease("draining", 100.0), Lease("extended", 900.0)):
+        if lease is not None:
+            state.hear(lease)
+        for _ in range(2):
+            reactor.advance(15.0)
+            ensureDeferred(reconciler.run(state, True))
+            reactor.work()
+    assert pool.told == [(100.0 - now - 15.0, ["n2"]) for now in (45.0, 60.0, 75.0)] + [(0.0, ["n2"])]
+    assert isinstance(pool, Ending)
 
 
 class Books(Farm):

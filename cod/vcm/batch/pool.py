@@ -74,6 +74,13 @@ class BatchPool:
             log.warning("no node of this pool could run %s", sentence)
         self._asked_in_vain = set(wants.never)
 
+    def ending(self, left: float, members: Mapping[str, Member]) -> None:
+        """Send jobs the signal that they want before their end: the lease ends."""
+        hosts = self._system.hosts() if isinstance(self._system, EndSignals) else {}
+        for name in members:
+            if name in hosts:
+                self._warn(hosts[name], left)
+
     # ------------------------------------------------------------ joining
 
     def add(self, member: Member) -> None:
@@ -198,7 +205,7 @@ class BatchPool:
         if not isinstance(self._system, EndSignals):
             return
         for job in host.jobs:
-            if self._system.notice(job) >= left and not any(job.id in jobs for jobs in self._warned.values()):
+            if max(left, 1.0) <= self._system.notice(job) and not any(job.id in jobs for jobs in self._warned.values()):
                 self._system.warn(job)
                 self._warned.setdefault(host.name, set()).add(job.id)
                 log.info("job %s on %s is told that it has %.0f s", job.id, host.name, left)

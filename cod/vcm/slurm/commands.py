@@ -18,6 +18,7 @@ from cod.vcm.slurm.view import SlurmJob, SlurmNode
 
 GONE = "Invalid node name"
 NO_JOB = r"Invalid job id|already finished|already completing|pending execution"
+NO_SCRIPT = "script not specified"
 NO_RESERVATION = "reservation is invalid"
 WHOLE_LISTS = {"SLURM_BITSTR_LEN": "0"}  # otherwise lists of tasks end in '...' after 64 characters
 
@@ -109,6 +110,18 @@ class Slurm:
             self._do("scontrol", "update", f"jobid={job}", "requeue=1", done=NO_JOB)
             self._do("scontrol", "requeue", "Incomplete", job, done=NO_JOB)
         return "batch jobs" not in text
+
+    def script(self, job: str) -> str:
+        """Return a batch job's script; '' for a job that has none, or has ended."""
+        ended = run(["scontrol", "write", "batch_script", job, "-"], self.environment, self.path)
+        text = ended.stderr.decode(errors="replace").strip()
+        if (ended.returncode or text) and not re.search(f"{NO_JOB}|{NO_SCRIPT}", text, re.IGNORECASE):
+            raise CommandFailed(f"scontrol write batch_script {job}: {said(ended)}")
+        return ended.stdout.decode(errors="replace")
+
+    def signal(self, job: str, signal: str, batch: bool) -> None:
+        """Send a signal to the shell of a batch job, or to the steps of a job and not to its shell."""
+        self._do("scancel", f"--signal={signal}", *(["--batch"] if batch else []), job, done=NO_JOB)
 
     def cancel(self, job: str) -> None:
         """End a job."""

@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from threading import Lock
 
 from cod.vcm.batch.system import Host, Job, Wants
@@ -14,6 +15,7 @@ from cod.vcm.slurm import needs
 from cod.vcm.slurm.commands import Reservation, Slurm, View
 from cod.vcm.slurm.needs import NodeKind, Rules
 from cod.vcm.slurm.settings import SlurmTable
+from cod.vcm.slurm.signals import end_signal
 from cod.vcm.slurm.view import SlurmJob, SlurmNode
 
 READY = "cod: waits for its one job"  # reasons for which nodes are drained: Slurm remembers them for the VCM
@@ -34,6 +36,7 @@ class SlurmSystem:
         self._rules: Rules | None = None
         self._busy: set[str] = set()
         self._changing = Lock()
+        self._end_signal = lru_cache(10_000)(lambda job: end_signal(self._slurm.script(job)))
 
     # ------------------------------------------------------------ what there is, and what is wanted
 
@@ -141,6 +144,16 @@ class SlurmSystem:
         if job.state != "COMPLETING" and not self._slurm.requeue(job.id):
             log.warning("job %s ends with its node: it was not submitted by sbatch, and cannot run again", job.id)
             self._slurm.cancel(job.id)
+
+    def notice(self, job: Job) -> float:
+        """Return how many seconds before its end a job wants its signal, as its script says; 0: it wants none."""
+        wanted = self._end_signal(job.id)
+        return float(wanted.seconds) if wanted else 0.0
+
+    def warn(self, job: Job) -> None:
+        """Send it that signal."""
+        if wanted := self._end_signal(job.id):
+            self._slurm.signal(job.id, wanted.signal, wanted.batch)
 
     def stop(self, name: str) -> None:
         """Do nothing: slurmd ends with its machine."""
