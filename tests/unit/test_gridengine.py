@@ -116,7 +116,7 @@ def change(
     seen, wants = look(waiting, hosts or [], coming, table, names)
     idle = {name: (idle_since or {}).get(name, NOW) for name in names if seen[name].idle}
     at = dict.fromkeys(names, grown_at)
-    return resize.resize(len(names), Counter({"": coming}), wants, idle, at, table, NOW)
+    return resize.resize(len(names), 0, Counter({"": coming}), wants, idle, at, table, NOW)
 
 
 def grows(done: PoolChange) -> int:

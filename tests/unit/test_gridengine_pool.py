@@ -400,6 +400,7 @@ def test_a_node_that_is_old_takes_no_more_jobs_and_goes_when_those_that_it_has_a
     with pytest.raises(NotYet, match="put back"):
         again.pool.remove(member("n2"), False)
     ground.has("n2")
+    ground.time.now += 5.0
     ground.pool.remove(member("n2"), False)
     assert ground.cell.said[-2:] == ["stop n2", "expel n2"]
 

@@ -15,6 +15,7 @@ from cod.vcm.batch.settings import BatchTable
 from cod.vcm.batch.system import BatchSystem, EndSignals, Host, Job, Wants
 from cod.vcm.pool import Demand, GivenUp, Member, Named, NotYet, Reclaim
 
+STALE = 5.0  # seconds for which a node that leaves when its jobs have ended is not looked at again
 LEAVING = 30.0  # seconds for jobs to be put back into the queue and a node to be taken out
 
 log = logging.getLogger("cod.vcm")
@@ -35,6 +36,9 @@ class BatchPool:
         self._emptied_from: dict[str, float] = {}
         self._saved: set[str] = set()
         self._warned: dict[str, set[str]] = {}  # jobs that have got the signal before their end, by host
+        self._warning = Lock()
+        self._seen: tuple[float, Mapping[str, Host]] = (-inf, {})  # the hosts, and when they were asked for
+        self._asking = Lock()
         self._one_at_a_time = Lock()  # some systems rewrite whole objects: two changes at once lose one
 
     # ------------------------------------------------------------ what is wanted
@@ -46,24 +50,29 @@ class BatchPool:
         hosts, wants = self._system.look(ours, coming)
         self._watch(hosts, ours, now)
         self._tell_never(wants)
-        if gone := self._longer(self._unheard_since, self._table.unheard_limit, now):
-            return Demand(leave=gone, why=f"not heard of for {self._table.unheard_limit:.0f} s")
-        if wants.spent:
-            return Demand(leave=wants.spent, why="the job that it was for is over")
-        ages = {name: members[name].since or now for name in ours}
-        if self._table.lifetime and (old := self._longer(ages, self._table.lifetime, now)):
-            self._drained_by.update(dict.fromkeys(old, inf))
-            return Demand(drain=old, why=f"it has been here for {self._table.lifetime:.0f} s")
-        change = resize.resize(len(ours), coming, wants, self._idle_since, self._wanted_at, self._table, now)
+        gone = self._longer({name: self._unheard_since[name] for name in ours if name in self._unheard_since},
+                            self._table.unheard_limit, now)
+        spent = tuple(name for name in wants.spent if name not in gone)
+        ages = {name: members[name].since or now for name in ours if name not in {*gone, *spent}}
+        old = self._longer(ages, self._table.lifetime, now) if self._table.lifetime else ()
+        self._drained_by.update(dict.fromkeys(old, inf))
+        staying = [name for name in ours if name not in {*gone, *spent, *old}]
+        going = len(ours) - len(staying) + sum(by == inf and name not in ours for name, by in self._drained_by.items())
+        idle_since = {name: since for name, since in self._idle_since.items() if name in staying}
+        change = resize.resize(len(staying), going, coming, wants, idle_since, self._wanted_at, self._table, now)
         wanted = ours if change.grow else wants.kept
         self._wanted_at = {name: now if name in wanted else self._wanted_at.get(name, members[name].since)
                            for name in ours}
-        return Demand(change.grow, change.leave, (), change.withdraw, change.why)
+        reasons = [f"not heard of for {self._table.unheard_limit:.0f} s" if gone else "",
+                   "the job that it was for is over" if spent else "",
+                   f"it has been here for {self._table.lifetime:.0f} s" if old else "", change.why]
+        return Demand(change.grow, (*gone, *spent, *change.leave), old, change.withdraw,
+                      "; ".join(filter(None, reasons)))
 
     def _watch(self, hosts: Mapping[str, Host], ours: Collection[str], now: float) -> None:
         idle = {name for name in ours if name in hosts and hosts[name].idle}
         self._idle_since = {name: self._idle_since.get(name, now) for name in idle}
-        unheard = {name for name in ours if name not in hosts or not hosts[name].heard}
+        unheard = {name for name in {*ours, *self._drained_by} if name not in hosts or not hosts[name].heard}
         self._unheard_since = {name: self._unheard_since.get(name, now) for name in unheard}
 
     def _longer(self, since: Mapping[str, float], limit: float, now: float) -> tuple[str, ...]:
@@ -76,10 +85,19 @@ class BatchPool:
 
     def ending(self, left: float, members: Mapping[str, Member]) -> None:
         """Send jobs the signal that they want before their end: the lease ends."""
-        hosts = self._system.hosts() if isinstance(self._system, EndSignals) else {}
+        hosts = self._hosts() if isinstance(self._system, EndSignals) else {}
         for name in members:
             if name in hosts:
                 self._warn(hosts[name], left)
+
+    def _hosts(self, age: float = 0.0) -> Mapping[str, Host]:
+        """Return the hosts as they were so many seconds ago, or later. Threads that ask at a time share an answer."""
+        asked = self._clock() - age
+        with self._asking:
+            now = self._clock()
+            if not asked < self._seen[0] <= now:
+                self._seen = now, self._system.hosts()
+            return self._seen[1]
 
     # ------------------------------------------------------------ joining
 
@@ -91,14 +109,20 @@ class BatchPool:
         for known in (self._drained_by, self._emptied_from, self._warned):  # it was to leave, and may stay
             known.pop(name, None)
         self._saved.discard(name)
+        try:
+            host = self._hosts().get(name)
+        except CommandFailed:  # a batch system that does not answer is no fault of the node's
+            self._joining.pop(name, None)
+            raise
         late = self._clock() >= self._joining.setdefault(name, self._clock()) + self._table.join_time
-        if not late and (name not in self._begun or self._reported_by_another(member)):
+        another = host is not None and host.address not in ("", member.address)
+        if not late and (name not in self._begun or another):
             with self._one_at_a_time:
                 self._system.begin(member)
             if self._table.start:
                 run_own(self._table.start, self._fields(member), self._table.join_time)
             self._begun.add(name)
-        host = self._system.hosts().get(name)
+            host = self._hosts().get(name)
         if host is not None and host.heard and host.address in ("", member.address):
             self._restore(member, late)
             self._system.open(member)
@@ -109,10 +133,6 @@ class BatchPool:
             self._joined(name)
             raise GivenUp(f"it has not reported within {self._table.join_time:.0f} s: does its execution daemon run, "
                           "and does it find its server by name?")
-
-    def _reported_by_another(self, member: Member) -> bool:
-        host = self._system.hosts().get(member.hostname)
-        return host is not None and host.address not in ("", member.address)
 
     def _restore(self, member: Member, late: bool) -> None:
         if not self._table.restore:
@@ -137,10 +157,10 @@ class BatchPool:
     def choose(self, reclaim: Reclaim, members: Mapping[str, Member], now: float) -> Sequence[Named]:
         """Idle ones first, then the busy one whose last job started last. Its jobs have the time that they ask for
         before their end, as far as the deadline allows; with `drain`, all of that."""
-        hosts = self._system.hosts()
+        hosts = self._hosts()
         ours = [name for name in members if name not in self._table.keep]
         chosen = resize.victims(hosts, ours, self._idle_since, reclaim.count)
-        spare = max(1.0, reclaim.deadline - now - LEAVING)
+        spare = max(1.0, reclaim.deadline - now - LEAVING - (self._table.save_time if self._table.save else 0.0))
         within = {}
         for name in chosen:
             jobs = hosts[name].jobs if name in hosts else ()
@@ -165,10 +185,13 @@ class BatchPool:
         if name in self._table.keep:
             return
         self._joined(name)
-        host = self._system.hosts().get(name)
+        if not lost and self._stays(name):
+            raise NotYet(f"jobs on {name} may end by themselves")
+        host = self._hosts().get(name)
+        if host is not None and (lost or not host.closed):
+            self._system.close(host, lost)
+            host = self._hosts().get(name)  # a job may have started there before
         if host is not None:
-            if lost or not host.closed:
-                self._system.close(host, lost)
             self._empty(member, host, lost)
         if not lost:
             self._stop(member)
@@ -179,6 +202,13 @@ class BatchPool:
             known.pop(name, None)
         self._saved.discard(name)
 
+    def _stays(self, name: str) -> bool:
+        """Return whether a node stays for its jobs' sake, however long they take, as it did a moment ago."""
+        if self._drained_by.get(name) != inf:
+            return False
+        host = self._hosts(STALE).get(name)
+        return host is not None and host.closed and host.heard and bool(host.jobs)
+
     def _empty(self, member: Member, host: Host, lost: bool) -> None:
         """Jobs are put back into the queue, and seen to be gone: one that is leaked goes on running where nobody looks.
         Those of a host that is lost have no daemon to end with; while the batch system thinks that they run, nobody
@@ -187,8 +217,10 @@ class BatchPool:
         if not host.jobs:
             return
         by = self._drained_by.get(host.name, 0.0)
-        if not lost and now < by:
-            self._warn(host, by - now)
+        silent = now >= self._unheard_since.get(host.name, now) + self._table.unheard_limit
+        if not lost and now < by and not silent:
+            with self._warning:  # a job on several nodes is told once, by the thread of any
+                self._warn(host, by - now)
             raise NotYet(f"jobs on {host.name} may end by themselves")
         if now >= self._emptied_from.setdefault(host.name, now) + LEAVING and not lost:
             log.warning("jobs on %s do not go: they end with its daemon", host.name)
@@ -196,6 +228,7 @@ class BatchPool:
         if self._table.save and not lost and host.name not in self._saved:
             self._saved.add(host.name)
             self._own(self._table.save, self._fields(member, [job.id for job in host.jobs]), self._table.save_time)
+            self._emptied_from[host.name] = self._clock()
         for job in host.jobs:
             self._system.requeue(job)
         raise NotYet(f"jobs on {host.name} are being put back into the queue")

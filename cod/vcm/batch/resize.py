@@ -36,12 +36,13 @@ class PoolChange:
 
 
 def resize(
-    size: int, coming: Counter[str], wants: Wants, idle_since: Mapping[str, float], wanted_at: Mapping[str, float],
-    rules: BatchTable, now: float,
+    size: int, going: int, coming: Counter[str], wants: Wants, idle_since: Mapping[str, float],
+    wanted_at: Mapping[str, float], rules: BatchTable, now: float,
 ) -> PoolChange:
     """Return what the pool should do now.
 
-    size        hosts that COD gave and that have joined
+    size        hosts that COD gave and that have joined, without those that leave
+    going       hosts that leave, perhaps only when their work has ended
     coming      nodes asked for, or granted and not yet joined
     idle_since  when each of them that is idle was first seen so
     wanted_at   when a job that could start there waited last, or the pool grew
@@ -50,7 +51,7 @@ def resize(
     needed = Counter(wants.nodes)
     needed[ANY] += max(0, max(rules.minimum - size, rules.reserve - idle) - needed.total())
     named = Counter({nodeset.name: count for nodeset, count in needed.items()})
-    room = rules.maximum - size - coming.total()
+    room = rules.maximum - size - going - coming.total()
     grow = Counter[Nodeset]()
     for nodeset, count in needed.items():
         more = max(0, min(count - coming[nodeset.name], room))
