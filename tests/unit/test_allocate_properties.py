@@ -372,8 +372,9 @@ FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
         Counter() for _ in demands])),
     (everybody_is_answered_once, _patched(reasons, "why_not", lambda _: lambda want, *_: reasons.run_out(
         replace(want.wish, may_wait=True)))),
-    (order_of_rows_means_nothing, _patched(priority, "ordered", lambda _: lambda seen, *_: list(seen.wishes))),
-    (who_comes_later_changes_nothing, _patched(priority, "ordered", lambda first: lambda *rows: first(*rows)[::-1])),
+    (order_of_rows_means_nothing, _patched(priority, "peers", lambda _: lambda seen, *_: [
+        [one] for one in seen.wishes])),
+    (who_comes_later_changes_nothing, _patched(priority, "peers", lambda first: lambda *rows: first(*rows)[::-1])),
     (only_the_impossible_is_rejected, _patched(reasons, "_impossible", lambda _: lambda *_: "")),
     (planning_again_decides_nothing, _patched(inventory.Inventory, "_expect", _no_takings)),
     (planning_again_decides_nothing, _patched(inventory.Inventory, "keep", lambda _: lambda *_: ([],

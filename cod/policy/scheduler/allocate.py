@@ -295,7 +295,7 @@ class _Choice:
         and comes back in time."""
         if not want.wish.may_wait:
             return False
-        want = replace(want, within=self._lenders.within(want.wish))
+        want = self._entitled(want)
         found = self._failures.unless("later", want, self._later, self._most_later)
         if found is None and meanwhile:
             found = self._later_meanwhile(want)
@@ -307,7 +307,7 @@ class _Choice:
         """Let the request wait in the right place, or say why it has none."""
         if self._awaits(want, meanwhile=True):
             return
-        want = replace(want, within=self._lenders.within(want.wish))
+        want = self._entitled(want)
         no = reasons.why_not(want, self._fitting, self._holdback.hold(want))
         if len(want.fits) > 1 and not want.wish.may_spread:  # perhaps it was only not found: see `spread.Exhausted`
             self._noes.append(no)
@@ -335,6 +335,11 @@ class _Choice:
         fits = tuple(self._fitting.fit(one, wish) for one in wish.tuples)
         return Want(wish, fits, own.kinds if own else frozenset(),
                     own is not None or self._lenders.lends(wish.vcluster_id, Level(wish.priority - 1)))
+
+    def _entitled(self, want: Want) -> Want:
+        """Return the request with what of its group's it stays within by now."""
+        within = self._lenders.within(want.wish)
+        return want if within == want.within else replace(want, within=within)
 
     def _at_once(self, want: Want) -> Found | None:
         return placement.at_once(want, self._stock.now_for(want.wish.id))

@@ -109,7 +109,7 @@ class Feasibility:
             for kind in holding.kind.counted:
                 self._holdings[holding.vcluster_id][kind] += holding.count
         self._lacks: dict[tuple[str, int], dict[int, Lacking]] = {}
-        self._eligible: dict[tuple[str, int], tuple[int, ...]] = {}
+        self._asked: dict[tuple[str, int, str, bool], Fit] = {}
         self._fits: dict[tuple[tuple[int, ...], str, str], Fit] = {}
 
     @property
@@ -128,13 +128,14 @@ class Feasibility:
     def fit(self, one: RequestTuple, wish: PendingRequest) -> Fit:
         """Return what would do for a tuple of a request: on its vcluster's subnet, and for an isolated vcluster with
         switch ports that can be put into its VLAN."""
-        asked = one.attributes, one.template_id
-        if asked not in self._eligible:
-            self._eligible[asked] = tuple(sorted(type_id for type_id, why in self.lacks(one).items() if not why))
-        key = self._eligible[asked], wish.subnet, USABLE if wish.isolated else ""
-        if key not in self._fits:
-            self._fits[key] = self._fit(*key)
-        return self._fits[key]
+        asked = one.attributes, one.template_id, wish.subnet, wish.isolated
+        if asked not in self._asked:
+            eligible = tuple(sorted(type_id for type_id, why in self.lacks(one).items() if not why))
+            key = eligible, wish.subnet, USABLE if wish.isolated else ""
+            if key not in self._fits:
+                self._fits[key] = self._fit(*key)
+            self._asked[asked] = self._fits[key]
+        return self._asked[asked]
 
     def portless(self, wish: PendingRequest) -> tuple[int, int, int]:
         """Return how many nodes of the site match a request, whatever their switch ports; how many of these its

@@ -213,6 +213,8 @@ class Inventory:
                 self.left[lot] -= part
                 count -= part
                 drawn.append((lot, part))
+                if not self.left[lot]:
+                    lots.remove(lot)
         for lot, part in drawn:
             if reserved:
                 self.own[reserved].free[kind] -= part

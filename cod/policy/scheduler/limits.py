@@ -92,16 +92,18 @@ class Limits:
             return None
         if not entitlement.type_limits:
             return want
-        fits, asked = [], Counter({one: _peak(levels, one) for one in entitlement.type_limits})
+        fits: list[Fit] = []
+        asked: Counter[int] = Counter()
         for one, fit in zip(want.wish.tuples, want.fits, strict=True):
-            full = frozenset(type_id for type_id in fit.site_of if asked[type_id] + one.count
-                             > entitlement.type_limits.get(type_id, 2**62))
+            limited = fit.site_of.keys() & entitlement.type_limits.keys()
+            full = frozenset([type_id for type_id in limited if _peak(levels, type_id) + asked[type_id] + one.count
+                              > entitlement.type_limits[type_id]])
             if full and full >= _there(fit):
                 return None
             fits.append(self._without(fit, full) if full else fit)
-            for type_id in fits[-1].site_of.keys() & entitlement.type_limits.keys():
+            for type_id in limited - full:
                 asked[type_id] += one.count
-        return replace(want, fits=tuple(fits))
+        return want if tuple(fits) == want.fits else replace(want, fits=tuple(fits))
 
     def _without(self, fit: Fit, types: frozenset[int]) -> Fit:
         key = fit, types
@@ -216,7 +218,7 @@ class Limits:
 
 
 def _peak(levels: Iterable[Counter[int]], key: int) -> int:
-    return max(level[key] for level in levels)
+    return max([level[key] for level in levels])
 
 
 def _there(fit: Fit) -> set[int]:

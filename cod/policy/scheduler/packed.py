@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from functools import cached_property
 
 from cod.policy.scheduler.placement import Found, Want, at_once
 from cod.policy.scheduler.snapshot import NodeKind
@@ -12,7 +13,8 @@ from cod.policy.scheduler.snapshot import NodeKind
 class Placed:
     """Who is where; shrinks and grows, and can be put back as it was.
 
-    free    nodes of each kind that are left
+    sizes   nodes of each kind, whoever has them
+    free    those that are left
     at      ids of the requests that have nodes of a kind
     found   by id, the requests that have a place
     cost    of all that have a place
@@ -20,6 +22,7 @@ class Placed:
     """
 
     def __init__(self, free: Mapping[NodeKind, int], costs: Callable[[NodeKind], float], effort: int) -> None:
+        self.sizes = dict(free)
         self.free = dict(free)
         self.at: dict[NodeKind, set[int]] = defaultdict(set)
         self.found: dict[int, tuple[Want, Found]] = {}
@@ -50,6 +53,12 @@ class Placed:
                 self.free[kind] -= sign * count
                 self.cost += sign * count * self.costs(kind)
                 (self.at[kind].add if sign > 0 else self.at[kind].discard)(request_id)
+
+    @cached_property
+    def kinds(self) -> list[NodeKind]:
+        """The kinds that there are nodes of, the cheaper first, of equals the smaller one."""
+        return sorted((kind for kind, size in self.sizes.items() if size),
+                      key=lambda kind: (self.costs(kind), self.sizes[kind], kind))
 
     @property
     def mark(self) -> int:

@@ -68,7 +68,7 @@ def at_once(want: Want, free: Mapping[NodeKind, int]) -> Found | None:
     if want.alone is None:
         return _together(want, _by_room(want, free), free)
     count, fit = want.alone
-    for tier in (tuple(kind for kind in fit.kinds if kind in want.anchors), *fit.tiers):
+    for tier in (tuple(kind for kind in fit.kinds if kind in want.anchors), *fit.tiers) if want.anchors else fit.tiers:
         fitting = [kind for kind in tier if free[kind] >= count]
         if fitting:
             return Found([{max(fitting, key=free.__getitem__): count}])  # of equals the first: the larger block
@@ -139,7 +139,7 @@ def _given_back(want: Want, soon: Mapping[NodeKind, int], taking: Mapping[NodeKi
 
 def _borrowing(want: Want, soon: Mapping[NodeKind, int], lenders: Candidates) -> Iterator[Found]:
     levels = lenders.levels(want.wish.priority, want.within)
-    if not levels or not _each_alone(want, with_loans(want, soon, lenders)):
+    if not levels or not _each_with_loans(want, soon, lenders, levels[-1]):
         return
     demands = want.anchored() if want.anchors else want.demands()
     for level in levels:
@@ -187,6 +187,16 @@ def most(fit: Fit, room: Mapping[NodeKind, int], may_spread: bool) -> int:
     """Return what there is of all kinds that would do, or of the one that there is most of."""
     rooms = [room[kind] for kind in fit.kinds]
     return sum(rooms) if may_spread else max(rooms, default=0)
+
+
+def _each_with_loans(want: Want, soon: Mapping[NodeKind, int], lenders: Candidates, level: Level) -> bool:
+    """Return the same of what there is when all that may be taken is taken."""
+    but = want.wish.vcluster_id
+    for one, fit in zip(want.wish.tuples, want.fits, strict=True):
+        rooms = (soon[kind] + lenders.most(kind, level, but) for kind in fit.kinds)
+        if not (sum(rooms) >= one.count if want.wish.may_spread else any(room >= one.count for room in rooms)):
+            return False
+    return True
 
 
 def with_loans(want: Want, soon: Mapping[NodeKind, int], lenders: Candidates) -> Mapping[NodeKind, int]:

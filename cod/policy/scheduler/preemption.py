@@ -179,6 +179,7 @@ class Kept:
         self._entitlements = snapshot.entitlements
         self.any = bool(snapshot.entitlements)
         self._nodes: Counter[int] = Counter()
+        self._beyond: dict[int, Beyond] = {}
         for holder in snapshot.holders.values() if self.any else ():
             if not over(holder, now):
                 self._nodes[holder.group_id] += holder.held - holder.leaving
@@ -186,12 +187,15 @@ class Kept:
     def add(self, group_id: int, nodes: int) -> None:
         """Count more nodes of a group."""
         self._nodes[group_id] += nodes
+        self._beyond.pop(group_id, None)
 
     def beyond(self, group_id: int) -> Beyond:
         """Return what a group holds beyond what it is sure of."""
         if not self.any:
             return EVERYTHING
-        return beyond(self._entitlements.get(group_id, ANYTHING), self._nodes[group_id])
+        if group_id not in self._beyond:
+            self._beyond[group_id] = beyond(self._entitlements.get(group_id, ANYTHING), self._nodes[group_id])
+        return self._beyond[group_id]
 
     def within(self, wish: PendingRequest) -> Within:
         """Return what of its group's a request stays within; nothing for one of a preemptible vcluster."""
@@ -240,7 +244,8 @@ class Candidates:
                         self._started[holding.vcluster_id, kind] = tuple(sorted(runs, reverse=True))
         self._apart = any(kind.port for kind in self._mobile)  # nodes are told apart by their ports
         self._levels = [Level(one) for one in sorted({self._priority[holder] for holder in self._kinds})]
-        self._most: dict[tuple[NodeKind, Level], int] = {}
+        self._sorted: dict[NodeKind, dict[Level, list[tuple[int, int]]]] = defaultdict(dict)
+        self._most: dict[NodeKind, dict[Level, int]] = defaultdict(dict)
 
     def within(self, wish: PendingRequest) -> Within:
         """Return what of its group's a request stays within, by what the group has now."""
@@ -255,7 +260,6 @@ class Candidates:
         """Count nodes that a move brings to a group."""
         if self._kept.any:
             self._kept.add(group_id, nodes)
-            self._most.clear()
 
     def levels(self, priority: int, equals: Within) -> list[Level]:
         """Return from whom a request of `priority` that stays within `equals` may take, the lowest first."""
@@ -268,12 +272,12 @@ class Candidates:
 
     def most(self, kind: NodeKind, level: Level, but: int) -> int:
         """Return how many nodes of `kind` all can lose at that level, except the vcluster `but`."""
-        if self.lends(but, level) and kind in self._kinds[but]:
-            return sum(count for _, count in self._able(kind, level, but))
-        key = kind, level
-        if key not in self._most:
-            self._most[key] = sum(count for _, count in self._able(kind, level))
-        return self._most[key]
+        if self._kept.any or (self.lends(but, level) and kind in self._kinds[but]):
+            return sum([count for _, count in self._able(kind, level, but)])
+        known = self._most[kind]
+        if level not in known:
+            known[level] = sum(count for _, count in self._able(kind, level))
+        return known[level]
 
     def lend(self, kind: NodeKind, count: int, level: Level, but: int) -> list[Loan]:
         """Take `count` nodes of `kind`; nothing where there are fewer."""
@@ -343,31 +347,36 @@ class Candidates:
             if self._apart and (usable := kind.usable) in self._kinds[holder]:
                 self._mobile[usable][holder] += sign * count
             self._surplus[holder] += sign * count
-            if self._kept.any:
-                self._kept.add(self._group[holder], sign * count)
-                self._most.clear()
-                continue
+            self.add(self._group[holder], sign * count)
             for other in self._kinds[holder]:
-                for level in self._levels:
-                    self._most.pop((other, level), None)
+                self._sorted.pop(other, None)
+                self._most.pop(other, None)
 
     def _able(self, kind: NodeKind, level: Level, but: int = 0) -> Iterator[tuple[int, int]]:
         """Yield (holder, nodes of `kind` that it can lose). What a group keeps bounds all its holders together."""
-        able = [(holder, min(mobile, self._surplus[holder])) for holder, mobile in self._mobile.get(kind, {}).items()
-                if self._priority[holder] <= level.priority and holder != but]
-        if self._apart:
-            able = [(holder, max(most, 0)) for holder, most in able]
-        if not self._kept.any:
-            yield from able
-            return
         left: dict[int, int] = {}
-        for holder, most in sorted(able, key=lambda one: (-one[1], one[0])):
-            group = self._group[holder]
-            bounds = self._kept.beyond(group)
-            shared = level.equals == "share" and self._priority[holder] == level.priority
-            part = min(most, left.setdefault(group, bounds.own if shared else bounds.guarantee))
-            left[group] -= part
-            yield holder, part
+        for holder, most in self._mobile_first(kind, level):
+            if holder == but:
+                continue
+            if self._kept.any:
+                group = self._group[holder]
+                if group not in left:
+                    shared = level.equals == "share" and self._priority[holder] == level.priority
+                    bounds = self._kept.beyond(group)
+                    left[group] = bounds.own if shared else bounds.guarantee
+                most = min(most, left[group])
+                left[group] -= most
+            yield holder, most
+
+    def _mobile_first(self, kind: NodeKind, level: Level) -> list[tuple[int, int]]:
+        """Return (holder, nodes of `kind` that it can lose, were it not for its group), those that can lose most in
+        front."""
+        known = self._sorted[kind]
+        if level not in known:
+            able = [(holder, self.able(kind, holder)) for holder in self._mobile.get(kind, ())
+                    if self._priority[holder] <= level.priority]
+            known[level] = sorted(able, key=lambda one: (-one[1], one[0]))
+        return known[level]
 
     def able(self, kind: NodeKind, holder: int) -> int:
         """Return how many nodes of `kind` that vcluster can lose, were it not for its group."""

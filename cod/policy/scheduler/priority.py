@@ -8,8 +8,8 @@ of the site would do for: what it needs is rare, and who can do with anything fi
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections import defaultdict
 
 from cod.model import Policy
 from cod.policy.scheduler.feasibility import Feasibility
@@ -20,18 +20,17 @@ from cod.policy.scheduler.snapshot import PendingRequest, Snapshot
 def ordered(snapshot: Snapshot, policy: Policy, fitting: Feasibility, now: float) -> list[PendingRequest]:
     """Return the requests that wait, the one that is looked at first in front. The order of two depends on no third,
     but for what a group asked for earlier of its guarantee."""
-    places = _places(snapshot, now)
-    return sorted(_competing(snapshot), key=lambda wish: (
-        -wish.priority, places.get(wish.id, _PLAIN), age(wish, policy), choice(wish, fitting), wish.submitted_at,
-        wish.id))
+    return [wish for group in peers(snapshot, policy, fitting, now) for wish in group]
 
 
 def peers(snapshot: Snapshot, policy: Policy, fitting: Feasibility, now: float) -> list[list[PendingRequest]]:
     """Return the same in groups of one priority, one rank and one age."""
     places = _places(snapshot, now)
-    groups = itertools.groupby(ordered(snapshot, policy, fitting, now), key=lambda wish: (
-        wish.priority, places.get(wish.id, _PLAIN), age(wish, policy)))
-    return [list(group) for _, group in groups]
+    groups: dict[tuple[float, tuple[bool, int], float], list[PendingRequest]] = defaultdict(list)
+    for wish in _competing(snapshot):
+        groups[-wish.priority, places.get(wish.id, _PLAIN), age(wish, policy)].append(wish)
+    return [sorted(groups[rank], key=lambda wish: (choice(wish, fitting), wish.submitted_at, wish.id))
+            for rank in sorted(groups)]
 
 
 def _competing(snapshot: Snapshot) -> list[PendingRequest]:

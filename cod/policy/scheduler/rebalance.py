@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from cod.policy.scheduler.feasibility import Fit
 from cod.policy.scheduler.packed import Placed
 from cod.policy.scheduler.placement import Found
 from cod.policy.scheduler.snapshot import NodeKind
@@ -45,17 +46,15 @@ def save(placed: Placed) -> None:
 
 def fill_up(placed: Placed) -> bool:
     """Make the cheaper of any two kinds, of equals the smaller one, as full as can be; has that changed anything?"""
-    def rank(kind: NodeKind) -> tuple[object, ...]:
-        return placed.costs(kind), sizes[kind], kind
-
-    sizes = {kind: placed.free[kind] + sum(part.nodes for part in _parts(placed, kind)) for kind in placed.free}
     gained, more = False, True
     while more:
         more = False
-        for second in sorted((kind for kind, ids in placed.at.items() if ids), key=rank):
-            better = {kind for part in _parts(placed, second) for kind in _would_do(placed, part)
-                      if placed.free[kind] and rank(kind) < rank(second)}
-            for first in sorted(better, key=rank):
+        for second in [kind for kind in placed.kinds if placed.at.get(kind)]:
+            fits = {_fit(placed, part) for part in _parts(placed, second)}
+            would_do = set[NodeKind]().union(*(fit.blocks for fit in fits))
+            better = [kind for kind in placed.kinds[:placed.kinds.index(second)]
+                      if placed.free[kind] and kind in would_do]
+            for first in better:
                 more |= placed.effort > 0 and _share_out(placed, first, second)
         gained |= more
     return gained
@@ -66,14 +65,14 @@ def _parts(placed: Placed, kind: NodeKind) -> list[TuplePart]:
             for position, place in enumerate(placed.found[one][1].places) if kind in place]
 
 
-def _would_do(placed: Placed, part: TuplePart) -> tuple[NodeKind, ...]:
-    return placed.found[part.request_id][0].fits[part.position].kinds
+def _fit(placed: Placed, part: TuplePart) -> Fit:
+    return placed.found[part.request_id][0].fits[part.position]
 
 
 def _share_out(placed: Placed, first: NodeKind, second: NodeKind) -> bool:
     """Share nodes out: as many as possible of what is in either go to the first."""
-    before = [part for part in _parts(placed, first) if second in _would_do(placed, part)]
-    after = [part for part in _parts(placed, second) if first in _would_do(placed, part)]
+    before = [part for part in _parts(placed, first) if second in _fit(placed, part).blocks]
+    after = [part for part in _parts(placed, second) if first in _fit(placed, part).blocks]
     placed.effort -= len(before) + len(after)
     filled = sum(part.nodes for part in before)
     parts = sorted(before + after)
@@ -126,9 +125,9 @@ def _dear(placed: Placed) -> list[TuplePart]:
 
 def _drive_out(placed: Placed, part: TuplePart) -> bool:
     """Let a tuple have nodes of a cheaper kind where all together cost less then."""
-    if part not in _parts(placed, part.kind):
+    if placed.found[part.request_id][1].places[part.position].get(part.kind) != part.nodes:
         return False  # it has been moved meanwhile
-    for better in _would_do(placed, part):
+    for better in _fit(placed, part).kinds:
         if placed.effort <= 0 or placed.costs(better) >= placed.costs(part.kind):
             return False
         mark, before = placed.mark, placed.cost
@@ -140,10 +139,10 @@ def _drive_out(placed: Placed, part: TuplePart) -> bool:
 
 def _driven_out(placed: Placed, part: TuplePart, better: NodeKind) -> bool:
     others = [placed.found[one] for one in sorted(placed.at[better] - {part.request_id})]
-    others.sort(key=lambda one: -sum(each.count for each in one[0].wish.tuples))
     placed.effort -= A_MOVE * (1 + len(others))
     if placed.free[better] + sum(place.get(better, 0) for _, found in others for place in found.places) < part.nodes:
         return False
+    others.sort(key=lambda one: -sum(each.count for each in one[0].wish.tuples))
     for want, _ in others:
         placed.move(want, None)
     _shift(placed, part, better)
