@@ -20,6 +20,7 @@ from sqlalchemy import Engine, Table, func, insert, select, update
 
 from cod.model import Energy, Policy, Site, Subnet, ipv4
 from cod.policy.hardware.match import canonical
+from cod.policy.nodes import energy_accounting
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -122,7 +123,8 @@ FAIR = replace(SITE, policy=replace(SITE.policy, fair_half_life=7 * DAY, node_li
 
 
 def entitle(engine: Engine, size: Size) -> None:
-    """Give each group shares, usage, a guarantee, limits by type and node-hours: the site of `FAIR`."""
+    """Give each group shares, usage, a guarantee, limits by type and node-hours, and what it used of these in the month
+    so far: the site of `FAIR`."""
     with engine.begin() as tx:
         for n in range(1, GROUPS + 1):
             tx.execute(update(t.groups).where(t.groups.c.id == n).values(
@@ -130,6 +132,10 @@ def entitle(engine: Engine, size: Size) -> None:
                 node_limit=size.nodes // 8, hours_limit=1e7))
             _put(tx, t.group_type_limits, [{"group_id": n, "type_id": 1 + kind, "nodes": size.nodes // 100}
                                            for kind in range(n % TYPES)])
+        today = int(NOW // DAY)
+        _put(tx, t.energy_use, [{"day": day, "group_id": n, "type_id": kind, "seconds": DAY * n}
+                                for day in range(energy_accounting.month(NOW), today + 1)
+                                for n in range(1, GROUPS + 1) for kind in range(1, TYPES + 1)])
 
 
 def ask(engine: Engine, size: Size, count: int, seed: int = 1) -> None:
