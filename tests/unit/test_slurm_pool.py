@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cod.vcm.batch.commands import CommandFailed
 from cod.vcm.batch.system import Job
 from cod.vcm.pool import ANY, GivenUp, Member, NotYet
 from cod.vcm.settings import BadSettings, load
@@ -349,8 +350,62 @@ def test_a_vcm_that_is_killed_at_any_step_goes_on_where_it_was(books: Books, kil
     _story(books, ours)
     books.schedule()
     assert {books.jobs["7"].nodes, books.jobs["8"].nodes} == {("n2",), ("n3",)}
-    assert {books.jobs[one].reservation for one in ("7", "8")} == {"cod-7", "cod-8"}
+    assert {books.jobs[one].reservation for one in ("7", "8")} == {"cod-vc-7", "cod-vc-8"}
     assert system(books, fresh=True).look(ours, Counter())[1].spent == ()
+
+
+def test_reservations_of_others_are_theirs(books: Books) -> None:
+    """An administrator's may have nodes of the pool, and another pool's jobs wait, too."""
+    books.submitted(51)
+    books.registers(2, reason=READY)
+    books.registers(3, flags=frozenset())
+    books.reservations = {name: Reservation(name, ("n2", "n3")) for name in ("cod-upgrade", "cod-51", "cod-other-51")}
+    wants = system(books, fresh=True).look(["n2"], Counter())[1]
+    assert not books.said
+    assert (wants.nodes, wants.spent) == ({ANY: 1}, ())
+
+
+def test_a_job_that_is_held_gives_its_node_back(books: Books) -> None:
+    pool = system(books, fresh=True)
+    books.submitted(7)
+    books.registers(2)
+    pool.open(member(2))
+    pool.look(["n2"], Counter())
+    books.jobs["7"] = replace(books.jobs["7"], reason="JobHeldUser")
+    assert pool.look(["n2"], Counter())[1].spent == ("n2",)
+    assert (books.reservations, books.jobs["7"].reservation) == ({}, "")
+
+
+def test_a_job_that_cannot_be_bound_stops_no_other(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = system(books, fresh=True)
+    for number in (7, 8):
+        books.submitted(number)
+    books.jobs["7"] = replace(books.jobs["7"], user="")
+    reserve = books.reserve
+
+    def of_known_users(reservation: Reservation, user: str) -> None:
+        if not user:
+            raise CommandFailed("scontrol create reservation: Invalid user")
+        reserve(reservation, user)
+
+    monkeypatch.setattr(books, "reserve", of_known_users)
+    for number in (2, 3):
+        books.registers(number)
+        pool.open(member(number))
+    wants = pool.look(["n2", "n3"], Counter())[1]
+    assert wants.never == ("job 7: scontrol create reservation: Invalid user",)
+    books.schedule()
+    assert books.jobs["8"].nodes == ("n3",)
+
+    def away() -> View:
+        raise CommandFailed("no answer")
+
+    pool, view = system(books, fresh=True), books.view
+    pool.look([], Counter())
+    answers = iter([view, away])
+    monkeypatch.setattr(books, "view", lambda: next(answers)())
+    with pytest.raises(CommandFailed, match="no answer"):
+        pool.look(["n2", "n3"], Counter())
 
 
 # ---------------------------------------------------------------- settings

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from threading import Lock
 
+from cod.vcm.batch.commands import CommandFailed
 from cod.vcm.batch.system import Host, Job, Wants
 from cod.vcm.pool import ANY, GivenUp, Member, NotYet
 from cod.vcm.slurm import needs
@@ -20,7 +22,7 @@ from cod.vcm.slurm.view import SlurmJob, SlurmNode
 
 READY = "cod: waits for its one job"  # reasons for which nodes are drained: Slurm remembers them for the VCM
 LEAVES = "cod: leaves"
-PREFIX = "cod-"  # of the reservations in which jobs have nodes of their own, before the job's name
+HELD_BACK = frozenset({"JobHeldUser", "JobHeldAdmin", "Dependency", "DependencyNeverSatisfied"})
 
 log = logging.getLogger("cod.vcm")
 
@@ -46,23 +48,25 @@ class SlurmSystem:
 
     def look(self, ours: Collection[str], coming: Counter[str]) -> tuple[Mapping[str, Host], Wants]:
         """Return what squeue and sinfo say, and what the jobs that wait are worth beside the room on nodes."""
+        never, ready = list[str](), list[SlurmNode]()
         with self._changing:
             seen, rules = self._slurm.view(), self._read_rules()
             if self._table.fresh:
-                if self._serve(seen, ours):
+                if self._serve(seen, ours, never):
                     seen = self._slurm.view()
-                there = [node for name in ours if (node := seen.nodes.get(name)) and self._is_ready(node)
+                ready = [node for name in ours if (node := seen.nodes.get(name)) and self._is_ready(node)
                          and not self._bound(seen, name)]
+                there = [node for node in ready if "RESERVED" not in node.flags]
             else:
                 there = [node for node in seen.nodes.values() if node.usable and rules.partition in node.partitions]
                 self._reopen(seen, ours)
             found = needs.plan(seen.jobs, there, coming, self._offered(seen, ours), rules)
             if self._table.fresh and not self._dry_run:
-                self._assign(seen, found.placed)
-        spent = self._spent(seen, ours, there) if self._table.fresh else ()
+                self._assign(seen, found.placed, never)
+        spent = self._spent(seen, ours, ready) if self._table.fresh else ()
         kept = frozenset(name for name in ours if (node := seen.nodes.get(name)) is not None
                          and needs.could_run(found.sizes, node, rules))
-        return self._hosts(seen), Wants(found.nodes, found.jobs, kept, spent, tuple(found.never))
+        return self._hosts(seen), Wants(found.nodes, found.jobs, kept, spent, (*found.never, *never))
 
     def _read_rules(self) -> Rules:
         if self._rules is None:
@@ -178,45 +182,63 @@ class SlurmSystem:
     # ------------------------------------------------------------ nodes for one job
 
     # A node registers drained, and stays so until a job is bound to it: by a reservation of the node that is named
-    # after the job, and by the job's asking for that reservation. So no other job can start there, and Slurm's own
-    # books say whose the node is, also after a crash. The reservation ends when the job is over, or when it has to run
-    # elsewhere.
+    # after the partition and the job, and by the job's asking for that reservation. So no other job can start there,
+    # and Slurm's own books say whose the node is, also after a crash. The reservation ends when the job is over, or
+    # when it has to run elsewhere. Reservations with other names are an administrator's, or another pool's.
 
     def _is_ready(self, node: SlurmNode) -> bool:
         return self._table.fresh and node.heard and node.closed and node.reason == READY
 
     def _bound(self, seen: View, name: str) -> Reservation | None:
         """Return the reservation that binds a node to a job."""
-        return next((one for one in seen.reservations.values()
-                     if one.name.startswith(PREFIX) and name in one.nodes), None)
+        return next((one for one in seen.reservations.values() if self._job_of(one) and name in one.nodes), None)
 
-    def _serve(self, seen: View, ours: Collection[str]) -> bool:
-        """End the reservations of jobs that are over, or whose nodes are leaving; take up what was begun with others.
-        Return whether anything changed."""
+    def _reservation(self, job: str) -> str:
+        return f"cod-{self._table.partition}-{job}"
+
+    def _job_of(self, reservation: Reservation) -> str:
+        """Return the name of the job that a reservation is for; '' for one that is not this pool's."""
+        job = reservation.name.removeprefix(self._reservation(""))
+        return job if job != reservation.name and re.fullmatch(r"\d+(_\d+)?", job) else ""
+
+    def _serve(self, seen: View, ours: Collection[str], never: list[str]) -> bool:
+        """End the reservations of jobs that are over or held, or whose nodes are leaving; take up what was begun with
+        others. Return whether anything changed."""
         jobs = {job.name: job for job in seen.jobs}
         changed = False
-        for one in [one for one in seen.reservations.values() if one.name.startswith(PREFIX)]:
-            job = jobs.get(one.name.removeprefix(PREFIX))
+        for one in [one for one in seen.reservations.values() if self._job_of(one)]:
+            job = jobs.get(self._job_of(one))
             if self._dry_run or (job is not None and not job.waits):
                 continue
             changed = True
-            with suppress(NotYet):
-                if job is not None and set(one.nodes) <= set(ours):
+            held = job is not None and (job.state != "PENDING" or job.reason in HELD_BACK)
+            with suppress(NotYet), self._only_this_job(self._job_of(one), never):
+                if job is not None and not held and set(one.nodes) <= set(ours):
                     self._let_in(seen, job, one)
                 else:
                     self._end(one, job)
         return changed
 
-    def _assign(self, seen: View, placed: Mapping[str, tuple[str, ...]]) -> None:
+    def _assign(self, seen: View, placed: Mapping[str, tuple[str, ...]], never: list[str]) -> None:
         """Bind jobs to nodes that wait for one."""
         users = {job.name: job.user for job in seen.jobs} | {str(job.array): job.user for job in seen.jobs if job.array}
         for name, nodes in placed.items():
-            reservation = Reservation(f"{PREFIX}{name}", nodes)
-            self._slurm.reserve(reservation, users[name.partition("_")[0]])
-            self._slurm.bind(name, reservation.name)
-            for node in nodes:
-                self._slurm.resume(node)
-            log.info("job %s has %s for itself", name, ", ".join(nodes))
+            reservation = Reservation(self._reservation(name), nodes)
+            with self._only_this_job(name, never):
+                self._slurm.reserve(reservation, users[name.partition("_")[0]])
+                self._slurm.bind(name, reservation.name)
+                for node in nodes:
+                    self._slurm.resume(node)
+                log.info("job %s has %s for itself", name, ", ".join(nodes))
+
+    @contextmanager
+    def _only_this_job(self, name: str, never: list[str]) -> Iterator[None]:
+        """Go on with other jobs when a command fails for one, as for one of a user whom Slurm does not know."""
+        try:
+            yield
+        except CommandFailed as error:
+            self._slurm.view()  # raises where Slurm does not answer anybody
+            never.append(f"job {name}: {error}")
 
     def _let_in(self, seen: View, job: SlurmJob, reservation: Reservation) -> None:
         if job.reservation != reservation.name:
@@ -237,14 +259,13 @@ class SlurmSystem:
         """End what binds a node that leaves to a job."""
         seen = self._slurm.view()
         if reservation := self._bound(seen, name):
-            waiting = reservation.name.removeprefix(PREFIX)
+            waiting = self._job_of(reservation)
             self._end(reservation, next((job for job in seen.jobs if job.name == waiting), None))
 
     def _spent(self, seen: View, ours: Collection[str], ready: Collection[SlurmNode]) -> tuple[str, ...]:
         """Return the nodes that are bound to no job that is in the queue or runs, and do not wait for one."""
         here = {job.name for job in seen.jobs}
-        serving = {name for one in seen.reservations.values() if one.name.removeprefix(PREFIX) in here
-                   for name in one.nodes}
+        serving = {name for one in seen.reservations.values() if self._job_of(one) in here for name in one.nodes}
         waiting = {node.name for node in ready}
         return tuple(sorted(name for name in ours if name in seen.nodes and seen.nodes[name].heard
                             and name not in serving | waiting))
