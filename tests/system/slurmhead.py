@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.system.installation import USER
 from tests.system.slurmcell import CGROUPS, CONFIGURATION
@@ -29,7 +30,7 @@ class SlurmHead:
 
     def __init__(self, folder: Path, namespace: str, address: str, proctrack: str = "proctrack/linuxproc") -> None:
         self.folder, self.namespace, self.address = folder, namespace, address
-        (folder / "state").mkdir(parents=True)
+        (folder / "state").mkdir()
         (folder / "run").mkdir()
         secret = os.urandom(128)
         self.key = base64.b64encode(secret).decode()
@@ -86,6 +87,11 @@ class SlurmHead:
             return {}
         return dict(word.split("=", 1) for word in said.stdout.split() if "=" in word)
 
+    def is_ready(self, name: str, address: str) -> bool:
+        """Return whether slurmctld knows the node under that address, ready for jobs."""
+        found = self.node(name)
+        return found.get("NodeAddr") == address and found["State"] == "IDLE+DYNAMIC_NORM"
+
     def _inside(self, *command: str) -> list[str]:
         return ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "--mount", "--propagation", "private",
                 "env", f"SLURM_CONF={self.folder}/slurm.conf", "sh", "-c", _PLACE, str(self.folder), *command]
@@ -103,13 +109,15 @@ exec "$@"
 
 
 @contextmanager
-def slurm_head(folder: Path, namespace: str, address: str, proctrack: str = "proctrack/linuxproc"
-               ) -> Iterator[SlurmHead]:
-    """A head, to be started; its logs are shown at the end, which pytest keeps for tests that fail."""
-    head = SlurmHead(folder, namespace, address, proctrack)
-    try:
-        yield head
-    finally:
-        head.stop()
-        for log in sorted(folder.glob("*.log")) + sorted(folder.glob("*.out")):
-            print(f"--- {log.name}\n{log.read_text()[-3000:]}")
+def slurm_head(namespace: str, address: str, proctrack: str = "proctrack/linuxproc") -> Iterator[SlurmHead]:
+    """A head, to be started, in a folder that every user may enter. Its logs are shown at the end, which pytest keeps
+    for tests that fail."""
+    with TemporaryDirectory(prefix="cod-slurm-") as place:
+        Path(place).chmod(0o755)
+        head = SlurmHead(Path(place), namespace, address, proctrack)
+        try:
+            yield head
+        finally:
+            head.stop()
+            for log in sorted(head.folder.glob("*.log")) + sorted(head.folder.glob("*.out")):
+                print(f"--- {log.name}\n{log.read_text()[-3000:]}")

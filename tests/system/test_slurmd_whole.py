@@ -4,6 +4,7 @@ slurmctld that knows nothing of them before."""
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,9 +33,7 @@ cat /run/munge/munge.key /run/seed/user-data | wc -c
 def test_machines_of_both_firmwares_run_jobs(tmp_path: Path) -> None:
     build_all("slurmd")
     machines = [LabNode(kind, kind, memory=512, disks=(LabDisk(640 << 20),)) for kind in ("bios", "uefi")]
-    with rack(machines) as stand, slurm_head(stand.folder / "slurm", record.namespace(stand.lab), SERVER,
-                                             "proctrack/cgroup") as head:
-        stand.folder.parent.chmod(0o711)  # jobs' users read the configuration
+    with rack(machines) as stand, slurm_head(record.namespace(stand.lab), SERVER, "proctrack/cgroup") as head:
         head.start()
         for machine in machines:
             stand.power(machine.name, "on")
@@ -50,8 +49,7 @@ def test_machines_of_both_firmwares_run_jobs(tmp_path: Path) -> None:
         for number, machine in enumerate(machines, 1):
             found = stand.reaches(machine.name, "active")
             name, address = found["hostname"], found["address"]
-            stand.wait(lambda name=name, address=address: (node := head.node(name)).get("NodeAddr") == address
-                       and node["State"].startswith("IDLE"), lambda name=name: f"{name}: {head.node(name)}")
+            stand.wait(partial(head.is_ready, name, address), f"slurmctld knows {name}")
             done = head.run("srun", "-w", name, "sh", "-c", JOB, user=USER, check=False)
             words = done.stdout.split()
             assert len(words) == 6, done
