@@ -143,6 +143,10 @@ class PoolLab(Generic[Made]):
         until(saved.exists, "it runs", 240)
         return job, self.cell.jobs / f"said.{job}", saved
 
+    def started(self, jobs: list[int], least: int = 0) -> None:
+        """Wait until all have started, or at least so many."""
+        until(lambda: sum(bool(self.cell.ran(job)) for job in jobs) >= (least or len(jobs)), "they run", 180)
+
     def ended(self, jobs: list[int], seconds: float = 240.0) -> None:
         """Wait until all have run to their end."""
         until(lambda: all(self.cell.ended(job) for job in jobs),

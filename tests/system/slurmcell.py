@@ -54,14 +54,20 @@ SERVER = """\
 munged --key-file={own}/munge/key --socket={own}/munge/socket --pid-file={own}/munge/pid --log-file={own}/munge/log \
   --seed-file={own}/munge/seed
 slurmctld"""
-# A node does not register while another's record stands under its name: Slurm would keep that one's address. What a
-# deleted node's slurmd would do is nothing at all, so whoever comes back starts a new one.
+# As images/slurmhost/slurmd: a node that found another's record under its name registers anew when that is gone.
 DAEMON = """\
 rm -rf {own}/spool/$1
-mine() {{ scontrol show node $1 | grep -q " NodeAddr=$(ip -4 -o addr show eth0 | sed 's|.* inet ||; s|/.*||') "; }}
 while :; do
-  while said=$(scontrol show node $1 2>&1) && ! mine $1; do sleep 0.5; done
-  slurmd -Z -D -N $1 --conf "$(cat {own}/node)"; sleep 1
+  slurmd -Z -D -N $1 --conf "$(cat {own}/node)" &
+  before=
+  while sleep 0.5 && kill -0 $!; do
+    case $(scontrol -o show node $1 2>&1) in
+      *"NodeAddr=$(ip -4 -o addr show eth0 | sed 's|.* inet ||; s|/.*||') "*) break ;;
+      *NodeAddr=*) before=another ;;
+      *"not found"*) [ "$before" ] && {{ kill $!; break; }} ;;
+    esac
+  done
+  wait $!; sleep 1
 done &"""
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tests.system.installation import USER
 from tests.system.poollab import PoolLab, pool_lab
 from tests.system.slurmcell import SlurmCell
 from tests.system.stand import Stand
+from tests.waiting import until
 
 
 class SlurmLab(PoolLab[SlurmCell]):
@@ -32,6 +35,12 @@ class SlurmLab(PoolLab[SlurmCell]):
         super().fresh(**knobs)
         self.cell.nodes_are(1)
 
+    def submit_many(self, count: int, seconds: float | Path) -> list[int]:
+        """So many jobs at once, which may be many."""
+        command = " ".join([*self.cell.submission(), str(self.cell.jobs / "job.sh"), str(seconds)])
+        said = self.cell.run("sh", "-c", f"for job in $(seq {count}); do {command} || exit; done", user=USER)
+        return [int(line) for line in said.stdout.split()]
+
     def cancel(self) -> None:
         """`scancel` for everybody's jobs."""
         self.cell.run("scancel", "--user=alice")
@@ -51,6 +60,25 @@ class SlurmLab(PoolLab[SlurmCell]):
     def kill_master(self) -> None:
         """kill -9 of slurmctld."""
         self.cell.run("kill", "-9", (self.cell.own / "slurmctld.pid").read_text().strip())
+
+    def die_master(self) -> None:
+        """Kill slurmctld once it has written down what it knows, which takes it up to five seconds, and start it."""
+        now, state = time.time(), self.cell.own / "state"
+        job = self.cell.submit(1, "--hold")  # something to write
+        until(lambda: (state / "job_state").stat().st_mtime >= now and not list(state.glob("*.new")),
+              "slurmctld writes down what it knows", 60)
+        self.kill_master()
+        self.start_master()
+        self.cell.run("scancel", str(job))
+
+    def die_vcm(self) -> None:
+        """Kill the VCM and start it again."""
+        self.restart_vcm(**self._knobs)
+
+    def die_cod(self) -> None:
+        """Kill the server and start it again."""
+        self.stand.kill()
+        self.stand.serve()
 
     def start_master(self) -> None:
         """Start slurmctld as the head's boot does, and wait until it answers."""

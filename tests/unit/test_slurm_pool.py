@@ -157,15 +157,37 @@ def books() -> Books:
 
 def test_a_record_with_another_address_is_struck_off_and_the_node_s_own_stays(books: Books) -> None:
     books.registers(2, address="10.0.0.9", flags=frozenset())
+    books.submitted(7)
+    books.schedule()
     system(books).begin(member(2))
     assert not books.nodes
-    assert ("down", "n2") in books.said  # what ran there goes back into the queue
+    assert books.said == [("requeue", "7"), ("down", "n2"), ("delete", "n2")]  # one that should not run again, too
     books.registers(2)
     books.said.clear()
     system(books).begin(member(2))
     system(books).begin(member(3))
     assert books.nodes
     assert not books.said
+
+
+def test_a_node_that_has_left_is_struck_off_again_when_a_killed_controller_brings_it_back(books: Books) -> None:
+    pool = system(books)
+    books.registers(2, flags=frozenset())
+    pool.expel("n2", lost=False)
+    pool.look([], Counter())
+    books.submitted(7)
+    for coming, flags in ((Counter[str](), frozenset[str]()), (Counter({"": 1}), frozenset({"NOT_RESPONDING"}))):
+        books.registers(2, flags=flags)
+        books.jobs["7"] = replace(books.jobs["7"], state="RUNNING", nodes=("n2",))
+        pool.look([], coming)
+        assert not books.nodes
+        assert books.jobs["7"].state == "PENDING"
+    books.registers(2, flags=frozenset())
+    pool.look([], Counter({"": 1}))  # it may be the one that is coming
+    pool.begin(member(2))
+    pool.look(["n2"], Counter())
+    pool.look([], Counter())
+    assert books.nodes
 
 
 def test_a_node_gets_the_features_of_its_nodeset_and_is_opened(books: Books) -> None:

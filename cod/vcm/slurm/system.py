@@ -37,6 +37,7 @@ class SlurmSystem:
         self._alike = NodeKind(ANY, features=frozenset({table.feature}))
         self._rules: Rules | None = None
         self._busy: set[str] = set()
+        self._left: dict[str, str] = {}  # addresses of nodes that have left, by name
         self._changing = Lock()
         self._end_signal = lru_cache(10_000)(lambda job: end_signal(self._slurm.script(job)))
 
@@ -51,6 +52,7 @@ class SlurmSystem:
         never, ready = list[str](), list[SlurmNode]()
         with self._changing:
             seen, rules = self._slurm.view(), self._read_rules()
+            self._strike_off_revived(seen, coming)
             if self._table.fresh:
                 if self._serve(seen, ours, never):
                     seen = self._slurm.view()
@@ -99,11 +101,14 @@ class SlurmSystem:
     # ------------------------------------------------------------ joining
 
     def begin(self, member: Member) -> None:
-        """Strike off a record of its name that has another address: a node that registers under it would keep that."""
-        node = self._slurm.node(member.hostname)
-        if node is not None and node.address not in (node.name, member.address):
-            log.info("%s is struck off at its former address %s", node.name, node.address)
-            self._expel(member.hostname, lost=True)
+        """Strike off a record of its name that has another address: a node that registers under it would keep that.
+        What ran there goes back into the queue."""
+        self._left.pop(member.hostname, None)
+        host = self.hosts().get(member.hostname)
+        if host is not None and host.address not in ("", member.address):
+            log.info("%s is struck off at its former address %s", host.name, host.address)
+            self.close(host, lost=True)
+            self._slurm.delete(host.name)
 
     def open(self, member: Member) -> None:
         """Give it the features of its nodeset, and let it take jobs."""
@@ -167,12 +172,26 @@ class SlurmSystem:
         with self._changing:
             if self._table.fresh:
                 self._free(name)
+            host = self.hosts().get(name)
             try:
                 self._expel(name, lost or name in self._busy)
             except NotYet:
                 self._busy.add(name)
                 raise
             self._busy.discard(name)
+            if host is not None:
+                self._left[name] = host.address
+
+    def _strike_off_revived(self, seen: View, coming: Counter[str]) -> None:
+        """Delete nodes again that have left: a controller that was killed forgets what it was told last, and would
+        start jobs there. One that reports may be new, where nodes are coming."""
+        hosts = self._hosts(seen)
+        for host in [hosts[name] for name in list(self._left) if name in hosts and not self._dry_run]:
+            if host.address == self._left[host.name] and not (host.heard and coming.total()):
+                log.warning("%s has left, and slurmctld has a record of it again: it is struck off", host.name)
+                self.close(host, lost=True)
+                with suppress(NotYet):
+                    self._slurm.delete(host.name)
 
     def _expel(self, name: str, lost: bool) -> None:
         if lost:

@@ -1,0 +1,109 @@
+"""What may happen to a Slurm pool: nodes are reclaimed, or lose power under jobs. Every job is run to its end once, and
+the pool comes to rest again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.system.slurmlab import SlurmLab, slurmlab
+from tests.waiting import until
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("slurm-faults")]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
+    with slurmlab(tmp_path_factory.mktemp("faults"), machines=6) as lab:
+        yield lab
+
+
+@pytest.fixture
+def lab(shared: SlurmLab) -> Iterator[SlurmLab]:
+    """The pool, which each story begins with `fresh`; what the VCM said is shown where it fails."""
+    yield shared
+    print(shared.said()[-6000:])
+
+
+def test_a_reclaim_takes_idle_nodes_then_those_whose_jobs_started_last(lab: SlurmLab) -> None:
+    """Two nodes of five go; the job that started last may not run again by its owner's wish, and does all the same."""
+    lab.fresh(maximum=5, idle_limit=600.0)
+    gate = lab.gate()
+    jobs: list[int] = []
+    for options in ([], ["--no-requeue"], [], ["--no-requeue"]):
+        jobs += lab.submit(1, gate, *options)
+        lab.started(jobs[-1:])
+        time.sleep(1.0 - time.time() % 1)  # Slurm knows when a job started to the second
+    brief, = lab.submit(1, 0.1)
+    lab.ended([brief])
+    before = {job: lab.placed(job) for job in [*jobs, brief]}
+    assert len(set(before.values())) == 5
+    lab.stand.cod("vcluster", "create", "web", "--size", "2", "--template", "exec", "--group", "top")
+    lab.remembers(lambda memory: memory["reclaims"] or _leaving(memory), "it has heard of the reclaim")
+    heard = time.monotonic()
+    lab.says("reclaim 1 is answered", 60)
+    assert time.monotonic() - heard < 2.0
+    until(lambda: lab.hosts() == {before[job] for job in jobs[:3]}, lambda: f"two have left: {lab.hosts()}", 60)
+    until(lambda: lab.active("web") == 2, "the other is there", 180, 0.1)
+    reclaim, = lab.stand.cod("reclaim", "list")
+    assert (reclaim["given"], reclaim["state"]) == (2, "done")
+    _nothing_was_seized(lab)
+    lab.stand.cod("vcluster", "delete", "web")
+    gate.touch()
+    lab.ended(jobs)
+    lab.once([*jobs, brief], {jobs[3]: 1})
+
+
+def _nothing_was_seized(lab: SlurmLab) -> None:
+    causes = [move["cause"] for name in lab.stand.hosts for move in lab.stand.history(name)]
+    assert not [cause for cause in causes if cause.startswith("taken for")]
+
+
+@pytest.mark.parametrize("vcm", ["lives", "is dead meanwhile", "is dead and forgets everything"])
+def test_a_node_loses_power_under_a_job_and_another_gets_its_name(lab: SlurmLab, vcm: str) -> None:
+    """It may not be switched, so its address is held back: the other has the name with another address."""
+    lab.fresh(maximum=1)
+    gate = lab.gate()
+    job, = lab.submit(1, gate, "--no-requeue")
+    lab.started([job])
+    name, address = lab.placed(job), lab.cell.nodes()[lab.placed(job)]["address"]
+    machine = next(one for one in lab.stand.hosts if lab.stand.node(one).hostname == name)
+    if vcm != "lives":
+        lab.cell.kill_vcm()
+    with _dead(lab, machine):
+        until(lambda: lab.active("pool") == 2, "another is there", 180)
+        if vcm == "is dead and forgets everything":
+            (lab.cell.folder / "vcm/state.json").unlink()
+        if vcm != "lives":
+            lab.start_vcm(maximum=1)
+        until(lambda: len(lab.cell.ran(job)) == 2, lambda: f"it runs again: {lab.cell.queue()}", 60)
+    node = lab.cell.nodes()[name]
+    assert lab.placed(job) == name
+    assert node["address"] != address
+    assert [one["nodes"] for one in lab.cell.queue().values()] == [name]
+    gate.touch()
+    lab.ended([job])
+    lab.once([job], {job: 1})
+    until(lambda: not lab.waits(), lambda: f"no ghost is left: {lab.cell.queue()}", 60)
+
+
+@contextmanager
+def _dead(lab: SlurmLab, machine: str) -> Iterator[None]:
+    """Cut a machine's power; nobody can switch it, and it is taken out of service. In the end it is mended."""
+    lab.stand.cod("node", "set", machine, "--power-driver", "none")
+    lab.stand[machine].off()
+    lab.stand.cod("node", "quarantine", machine, "--reason", "its power supply burnt out")
+    try:
+        yield
+    finally:
+        lab.stand.cod("node", "set", machine, "--power-driver", "lab")
+        lab.stand.cod("node", "restore", machine)
+        lab.stand[machine].on()
+
+
+def _leaving(memory: dict[str, Any], of: int = 6) -> bool:
+    return len(memory["nodes"]) < of or any(node["leaving"] for node in memory["nodes"].values())
