@@ -33,9 +33,9 @@ def node(name: str, cpus: int = 2, used: int = 0, **fields: Any) -> SlurmNode:
 
 def planned(
     *jobs: SlurmJob, there: Sequence[SlurmNode] = (), coming: Mapping[str, int] | None = None,
-    kinds: Sequence[NodeKind] = (ALIKE,), rules: Rules = RULES,
+    kinds: Sequence[NodeKind] = (ALIKE,), rules: Rules = RULES, fixed: Sequence[str] = (),
 ) -> Plan:
-    return plan(jobs, there, coming or {}, kinds, rules)
+    return plan(jobs, there, coming or {}, kinds, rules, fixed)
 
 
 def nodes(*jobs: SlurmJob, **also: Any) -> int:
@@ -213,3 +213,30 @@ def test_constraints_that_are_not_read(constraint: str) -> None:
 
 def test_task_lists() -> None:
     assert list(task_ids("1,3,5-9:2%2")) == [1, 3, 5, 7, 9]
+
+
+# ---------------------------------------------------------------- as large as it may be
+
+
+def test_a_job_that_the_largest_pool_could_not_run_makes_nothing_grow() -> None:
+    """Such a job would have all of the nodes, and keep them for ever."""
+    most = Rules("vc", limit=4)
+    found = planned(job(least=5, most=5, tasks=5, cpus=5), rules=most)
+    assert (found.nodes, found.sizes, found.never) == (
+        {}, set(), ["job 1: wants 5 nodes at once, there are 4 such at most"])
+    found = planned(job(tasks=9, cpus=9), rules=most)
+    assert found.never == ["job 1: wants 9 tasks at once, the 4 nodes that there are at most take 8"]
+    assert nodes(job(least=4, most=5, tasks=8, cpus=8), rules=most) == 4
+    there = [node("n1"), node("n2")]
+    assert nodes(job(least=5, most=5, tasks=5, cpus=5), rules=most, there=there, fixed=["n2"]) == 3
+    assert planned(job(least=5, most=5, tasks=5, cpus=5), rules=most, there=there).never
+    guessed = NodeKind(ANY, features=frozenset({"cod"}), guessed=True)
+    assert nodes(job(tasks=9, cpus=9), rules=most, kinds=[guessed]) >= 4
+
+
+def test_jobs_for_nodes_that_wait_are_not_behind_those_for_which_the_pool_is_too_small() -> None:
+    rules, ready = Rules("vc", alone=True, limit=2), node("n1", 8, features=frozenset({"cod", "gpu"}), gres={"gpu": 4})
+    many = [job(number, priority=9, features="slow") for number in range(1, 9)]
+    slow = NodeKind(Nodeset("slow"), 2, features=frozenset({"cod", "slow"}))
+    found = planned(*many, job(20, node_gres="gpu:1"), kinds=[slow, GPU], there=[ready], rules=rules)
+    assert (found.placed, found.nodes) == ({"20": ("n1",)}, {slow.nodeset: 2})

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from cod.vcm.batch.commands import CommandFailed
+from cod.vcm.batch.pool import BatchPool
 from cod.vcm.batch.system import Job
-from cod.vcm.pool import ANY, GivenUp, Member, NotYet
+from cod.vcm.pool import ANY, Demand, GivenUp, Member, Nodeset, NotYet
 from cod.vcm.settings import BadSettings, load
 from cod.vcm.slurm.commands import Reservation, Slurm, View
 from cod.vcm.slurm.settings import SlurmSettings, SlurmTable
@@ -225,10 +226,30 @@ def test_new_nodes_are_taken_to_be_like_those_that_have_joined(books: Books) -> 
     for number in range(4):
         books.submitted(number)
     assert pool.look([], Counter())[1].nodes == {ANY: 4}
+    books.submitted(4, size=JobSize(1, 1, 1, 3, node_cpus=3))
+    assert pool.look([], Counter())[1].never == ()
     books.registers(2, flags=frozenset())
-    assert pool.look(["n2"], Counter())[1].nodes == {ANY: 1}
+    wants = pool.look(["n2"], Counter())[1]
+    assert (wants.nodes, wants.never) == ({ANY: 1}, ("job 4: wants 3 CPUs on a node, a node has 2",))
     del books.nodes["n2"]
     assert pool.look([], Counter({"": 1}))[1].nodes == {ANY: 2}
+
+
+def test_before_the_first_node_joins_one_is_asked_for_to_see_what_it_has(books: Books) -> None:
+    """Else a job for two CPUs would wait until somebody submits one for one."""
+    pool = system(books)
+    books.submitted(4, size=JobSize(1, 1, 2, 2, node_cpus=2))
+    assert pool.look([], Counter())[1].nodes == {ANY: 1}
+    assert pool.look([], Counter({"": 1}))[1].nodes == {ANY: 1}
+    books.registers(2, flags=frozenset(), cpus_used=1)
+    assert pool.look(["n2"], Counter())[1].nodes == {ANY: 1}
+
+
+def test_nodes_without_a_job_are_of_the_first_nodeset(books: Books) -> None:
+    table = {"nodesets": [{"name": "small"}, {"name": "gpu"}], "reserve": 2}
+    pool = BatchPool(SlurmTable.model_validate(table), system(books, **table))
+    assert pool.look({}, Counter(), 0.0).grow == {Nodeset("small"): 2}
+    assert pool.look({}, Counter({"small": 2}), 0.0) == Demand()
 
 
 def test_hosts_and_what_runs_there(books: Books) -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from cod.vcm.batch.settings import BatchTable
 from cod.vcm.batch.system import Host, Wants
-from cod.vcm.pool import ANY, Nodeset
+from cod.vcm.pool import Nodeset
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def resize(
     """
     idle = len(idle_since)
     needed = Counter(wants.nodes)
-    needed[ANY] += max(0, max(rules.minimum - size, rules.reserve - idle) - needed.total())
+    needed[wants.spare] += max(0, max(rules.minimum - size, rules.reserve - idle) - needed.total())
     named = Counter({nodeset.name: count for nodeset, count in needed.items()})
     room = rules.maximum - size - going - coming.total()
     grow = Counter[Nodeset]()

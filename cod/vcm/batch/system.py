@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from cod.vcm.pool import Member, Nodeset
+from cod.vcm.pool import ANY, Member, Nodeset
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,7 @@ class Wants:
     kept   hosts on which a job that waits could start, now or when what runs there has ended
     spent  hosts that were for one job, which is over
     never  a sentence for each job that no node of this pool could run
+    spare  what nodes are that are asked for without a job: for `minimum` and `reserve`
     """
 
     nodes: Mapping[Nodeset, int] = field(default_factory=dict)
@@ -68,6 +69,7 @@ class Wants:
     kept: frozenset[str] = frozenset()
     spent: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
+    spare: Nodeset = ANY
 
 
 class BatchSystem(Protocol):

@@ -11,8 +11,8 @@ are coming, then of new ones, which are of the first nodeset that could run it. 
 from __future__ import annotations
 
 import re
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice
@@ -29,13 +29,14 @@ COUNTING = frozenset({"None", "Priority", "Resources", "PartitionConfig", "Parti
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """What a node of a nodeset has. `memory` in MiB, None where it is not known."""
+    """What a node of a nodeset has. `memory` in MiB, None where it is not known; `guessed`: nothing of it is known."""
 
     nodeset: Nodeset
     cpus: int = 1
     memory: int | None = None
     gres: Mapping[str, int] = field(default_factory=dict)
     features: frozenset[str] = frozenset()
+    guessed: bool = False
 
 
 @dataclass(slots=True)
@@ -109,22 +110,24 @@ class Plan:
 
 def plan(
     jobs: Sequence[SlurmJob], there: Sequence[SlurmNode], coming: Mapping[str, int], kinds: Sequence[NodeKind],
-    rules: Rules,
+    rules: Rules, fixed: Collection[str] = (),
 ) -> Plan:
     """Put every job that waits and counts somewhere.
 
     there   nodes that take jobs
     coming  nodes asked for, or granted and not yet joined, by the nodeset's name
+    fixed   those of the nodes that are there that COD did not give
     """
     found = Plan()
     known = [Room.on(node) for node in there]
     expected = [Room.of(kind) for kind in kinds for _ in range(coming.get(kind.nodeset.name, 0))]
     rooms = [*known, *expected]
     fates: dict[JobSize, tuple[JobSize, str]] = {}
-    last, candidates = None, deque[Room]()
+    first: dict[JobSize, int] = {}
+    full: set[JobSize] = set()  # what fits nowhere any more, now that the pool is as large as it may be
     for job, names in _counting(jobs, rules):
         if job.size not in fates:
-            fates[job.size] = _fate(job.size, there, kinds, rules)
+            fates[job.size] = _fate(job.size, there, kinds, rules, fixed)
         size, why = fates[job.size]
         if job.size.required and why == "":
             continue
@@ -133,20 +136,24 @@ def plan(
             continue
         found.jobs += len(names)
         found.sizes.add(size)
-        if size != last:
-            last, candidates = size, deque(rooms)
         for name in names:
-            if len(rooms) > len(known) + len(expected) + rules.limit:
+            if size in full:
                 break
-            on = _place(size, rooms, candidates, kinds, rules)
+            larger = len(rooms) < len(known) + len(expected) + rules.limit
+            on = _place(size, rooms, first, kinds if larger else (), rules)
+            if not on and not larger:
+                full.add(size)
             if on and all(room.kind is None for room in on):
                 found.placed[name] = tuple(room.name for room in on)
     found.nodes = Counter(room.kind for room in rooms if room.kind is not None and room.used)
+    if found.never and any(kind.guessed for kind in kinds):  # the first node will tell what nodes have
+        found.never = []
+        found.nodes = found.nodes or Counter({kind.nodeset: 1 for kind in kinds})
     return found
 
 
 def _fate(
-    size: JobSize, there: Sequence[SlurmNode], kinds: Sequence[NodeKind], rules: Rules
+    size: JobSize, there: Sequence[SlurmNode], kinds: Sequence[NodeKind], rules: Rules, fixed: Collection[str]
 ) -> tuple[JobSize, str]:
     """Return the size as nodes are counted by it, and why no node could run such a job; '' where one could."""
     if size.required:
@@ -157,9 +164,28 @@ def _fate(
     try:
         size = _with_job_gres(replace(size, whole=size.whole or rules.alone), [*offered, *map(Room.whole, there)])
         why = _lacking(size, offered, kinds, rules)
-        return size, "" if any(could_run([size], node, rules) for node in there) else why
+        if any(could_run([size], node, rules) for node in there):
+            why = ""
+        return size, why or _too_large(size, kinds, there, rules, fixed)
     except NotUnderstood as error:
         return size, f"asks for what this VCM does not read: {error}"
+
+
+def _too_large(
+    size: JobSize, kinds: Sequence[NodeKind], there: Sequence[SlurmNode], rules: Rules, fixed: Collection[str]
+) -> str:
+    """Return why a job would not start if the pool were as large as it may be; '' where it would."""
+    others = [Room.whole(node) for node in there if node.name in fixed]
+    ours = [Room.whole(node) for node in there if node.name not in fixed]
+    most = max(rules.limit, len(ours))
+    each = max(_fitting(size, room, rules) for room in [*map(Room.of, kinds), *ours])
+    fitting = sorted([*(_fitting(size, room, rules) for room in others), *[each] * most], reverse=True)
+    counts_ = [count for count in fitting if count][:size.most or None]
+    if size.most and len(counts_) < size.least:
+        return f"wants {size.least} nodes at once, there are {len(counts_)} such at most"
+    if sum(counts_) < size.tasks and not any(kind.guessed for kind in kinds):
+        return f"wants {size.tasks} tasks at once, the {len(counts_)} nodes that there are at most take {sum(counts_)}"
+    return ""
 
 
 def could_run(sizes: Iterable[JobSize], node: SlurmNode, rules: Rules) -> bool:
@@ -197,16 +223,19 @@ def counts(job: SlurmJob, rules: Rules) -> bool:
 
 
 def _place(
-    size: JobSize, rooms: list[Room], candidates: deque[Room], kinds: Sequence[NodeKind], rules: Rules
+    size: JobSize, rooms: list[Room], first: dict[JobSize, int], kinds: Sequence[NodeKind], rules: Rules
 ) -> list[Room]:
     """Put one piece onto nodes that are there, else with those that are coming or were counted for earlier jobs, else
-    with new ones; return them. `candidates`: of the rooms those that were not yet found too small for this size."""
-    least = size.least if size.most else 1
-    while least == 1 and candidates and _fitting(size, candidates[0], rules) < size.tasks:
-        candidates.popleft()
-    if least == 1 and candidates:
-        _take(size, candidates[0], size.tasks, rules)
-        return [candidates[0]]
+    with new ones; return them. `first`: by size, the first of the rooms that was not yet found too small for it all:
+    rooms become no larger."""
+    if not size.most or size.least == 1:
+        at = first.get(size, 0)
+        while at < len(rooms) and _fitting(size, rooms[at], rules) < size.tasks:
+            at += 1
+        first[size] = at
+        if at < len(rooms):
+            _take(size, rooms[at], size.tasks, rules)
+            return [rooms[at]]
     fitting = [(count, room) for room in rooms if (count := _fitting(size, room, rules))]
     chosen = _chosen(size, [one for one in fitting if one[1].kind is None]) or _chosen(size, fitting)
     if not chosen:
@@ -215,7 +244,6 @@ def _place(
             new = [(each, Room.of(kind)) for _ in range(_lacking_nodes(size, fitting, each) if each else 0)]
             if chosen := _chosen(size, [*fitting, *new]):
                 rooms += [room for _, room in new]
-                candidates.extend(room for _, room in new)
                 break
     left = size.tasks
     for number, (count, room) in enumerate(chosen):

@@ -54,8 +54,9 @@ class SlurmTable(BatchTable):
                          "partition's NodeSet")
     fresh: bool = Field(False, description="each job gets nodes of its own, which are given back when it is over")
     nodesets: Annotated[tuple[NodesetTable, ...], AfterValidator(_distinct)] = Field(
-        (), description="kinds of nodes, tables of their own: a job gets the first that could run it; none: all nodes "
-        "are like those that have joined, with 1 CPU before the first")
+        (), description="kinds of nodes, tables of their own: a job gets the first that could run it; `minimum` "
+        "and `reserve` are of the very first; none: all nodes are like those that have joined, and one is asked for to "
+        "see")
 
 
 class SlurmSettings(Settings):

@@ -34,7 +34,7 @@ class SlurmSystem:
         self._table, self._dry_run = table, dry_run
         self._slurm = slurm or Slurm(table.partition, table.environment, table.path)
         self._kinds = [one.kind(table.feature) for one in table.nodesets]
-        self._alike = NodeKind(ANY, features=frozenset({table.feature}))
+        self._alike = NodeKind(ANY, features=frozenset({table.feature}), guessed=True)
         self._rules: Rules | None = None
         self._busy: set[str] = set()
         self._left: dict[str, str] = {}  # addresses of nodes that have left, by name
@@ -62,13 +62,16 @@ class SlurmSystem:
             else:
                 there = [node for node in seen.nodes.values() if node.usable and rules.partition in node.partitions]
                 self._reopen(seen, ours)
-            found = needs.plan(seen.jobs, there, coming, self._offered(seen, ours), rules)
+            fixed = [node.name for node in there if node.name not in ours]
+            kinds = self._offered(seen, ours)
+            found = needs.plan(seen.jobs, there, coming, kinds, rules, fixed)
             if self._table.fresh and not self._dry_run:
                 self._assign(seen, found.placed, never)
         spent = self._spent(seen, ours, ready) if self._table.fresh else ()
         kept = frozenset(name for name in ours if (node := seen.nodes.get(name)) is not None
                          and needs.could_run(found.sizes, node, rules))
-        return self._hosts(seen), Wants(found.nodes, found.jobs, kept, spent, (*found.never, *never))
+        return self._hosts(seen), Wants(found.nodes, found.jobs, kept, spent, (*found.never, *never),
+                                        kinds[0].nodeset)
 
     def _read_rules(self) -> Rules:
         if self._rules is None:
