@@ -8,6 +8,7 @@ from stat import S_IFDIR, S_IFLNK, S_IMODE, S_ISDIR, S_ISLNK
 import pytest
 from lxml import etree
 
+from cod.cli.server import recipe
 from cod.policy.nodes import template
 from images import batch, build, disk, opaque
 from images.disk import ImagePartition, identifier, put, starts
@@ -23,6 +24,10 @@ def test_every_image_has_a_template_that_is_valid(name: str) -> None:
     read = template.parse(text)
     assert [(image.target, image.name) for image in read.images] == [("disk", name)]
     assert read.diskless is None
+
+
+def test_every_image_can_be_made_by_cod_image_make() -> None:
+    assert set(recipe.NAMES) == set(build.NAMES)
 
 
 def test_boot_code_fits_and_jumps_where_it_should() -> None:
