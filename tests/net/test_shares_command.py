@@ -3,12 +3,37 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from tests.net.apiserver import Served, as_json, run, said
+import pytest
+from sqlalchemy import update
+
+from cod.model import Site
+from cod.store import tables as t
+from cod.store.people import groups
+from tests.net.apiserver import NOW, Served, as_json, run, said
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 
 pytestmark = pytest.mark.slow
+
+HOUR, WEEK = 3600.0, 7 * 86400.0
+
+
+@pytest.fixture
+def site(site: Site) -> Site:
+    """A site whose usage fades by half in a week."""
+    return replace(site, policy=replace(site.policy, fair_half_life=WEEK))
+
+
+def test_the_worked_example_is_told(there: Served) -> None:
+    """Figures of Slurm's documentation, by the command; groups without shares have no part in them."""
+    there.tx(lambda tx: tx.execute(update(t.groups).values(shares=0.0)))
+    for name, shares, usage in (("a", 40, 600), ("b", 30, 300), ("c", 30, 100)):
+        there.tx(groups.add, name, NOW, shares=shares, faded_usage=usage * HOUR, faded_at=NOW)
+    found = {one["group"]: one for one in as_json(there, "shares")}
+    assert [found[name]["ratio"] for name in "abc"] == pytest.approx([2 / 3, 1.0, 3.0], rel=1e-3)
+    assert [found[name]["rank"] for name in "abc"] == [3, 2, 1]
+    assert [found[name]["usage"] for name in "abc"] == pytest.approx([600.0, 300.0, 100.0], rel=1e-3)
 
 
 def test_an_administrator_sets_what_a_group_may_hold(there: Served) -> None:
