@@ -53,7 +53,7 @@ ldap: system-test dev
 	.venv/bin/python -c "import ldap" 2>/dev/null || .venv/bin/pip install --quiet -e '.[ldap]'
 
 test: system-test check build ldap
-	$(PYTEST) -n $(WORKERS) --dist loadgroup
+	$(PYTEST) -n $(WORKERS) --dist loadgroup --durations 60
 
 test-fast: system-test dev
 	$(PYTEST) -n $(WORKERS) -m "not system and not mariadb and not slow" -q --hypothesis-profile fast

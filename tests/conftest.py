@@ -30,7 +30,7 @@ from tests.leftovers import Before, process
 # examples as the last one was; who looks for others says --hypothesis-profile search.
 _STEADY: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "derandomize": True}
 settings.register_profile("cod", **_STEADY)
-settings.register_profile("fast", **_STEADY)  # of `make test-fast`: see `pytest_itemcollected`
+settings.register_profile("fast", **_STEADY, max_examples=20)  # of `make test-fast`: see `pytest_itemcollected`
 settings.register_profile("search", **_STEADY | {"derandomize": False})
 settings.load_profile("cod")
 
@@ -73,12 +73,13 @@ _cleaner = pytest.StashKey[subprocess.Popen[bytes]]()
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """What holds for all examples also holds for those tests that have settings of their own; and a quick answer comes
-    from a quarter of the examples."""
-    fewer = 4 if item.config.getoption("--hypothesis-profile", None) == "fast" else 1
+    from an eighth of their examples, and from twenty of all others."""
+    fast = item.config.getoption("--hypothesis-profile", None) == "fast"
     for of, name in ((getattr(item, "obj", None), "_hypothesis_internal_use_settings"),
                      (getattr(item, "cls", None), "settings")):
         wanted = getattr(of, name, None)
         if isinstance(wanted, settings) and of not in _settled:
+            fewer = 8 if fast and wanted.max_examples != settings().max_examples else 1
             setattr(of, name, settings(
                 wanted, max_examples=-(-wanted.max_examples // fewer), derandomize=settings().derandomize,
                 suppress_health_check={*wanted.suppress_health_check, HealthCheck.too_slow}))

@@ -18,6 +18,8 @@ from cod.store import tables as t
 from cod.workers.certificates import PERIOD, CertificateWatch
 from tests.net.handpool import HandPool
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 DAY = 86400.0
 START = 20_000 * DAY
 

@@ -23,6 +23,8 @@ from cod.store.nodes import holding, nodes
 from cod.store.people import groups
 from cod.store.scheduler import vclusters
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 Start = Callable[..., DnsServer]
 Dig = Callable[..., list[str]]
 

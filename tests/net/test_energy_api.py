@@ -22,6 +22,8 @@ from cod.store.people import groups
 from tests.net.apiserver import NOW, READER, Served, add_node
 from tests.net.credentials import as_user
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 DAY = 86400.0
 TODAY = int(NOW // DAY)
 KWH = 3.6e6

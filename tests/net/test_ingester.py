@@ -21,6 +21,8 @@ from cod.store.people import groups
 from cod.workers import ingest as edge
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 
 class Loop(Clock):
     """A clock whose `callFromThread` is carried out by `until`, as a reactor would."""

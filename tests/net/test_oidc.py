@@ -22,6 +22,8 @@ from cod.web.signin.oidc import PATIENCE, Provider
 from tests.net.apiserver import Served, serving
 from tests.net.portalclient import Browser
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 SITE = "https://cod.example.org"
 ANN = User(sub="1001", claims={"preferred_username": "Ann.Example", "name": "Ann Example", "email": "ann@example.org"})
 

@@ -18,6 +18,8 @@ from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from tests.store.agentlab import Lab
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 GOOD = (TestResult("memory", "64 MiB", "", "passed"),
         TestResult("disk", "sda (serial X)", "hdd", "passed", "", {"read_mb_s": 150.0}),
         TestResult("network", "eth0", "", "passed", "", {"link_mbit_s": 1000.0}))

@@ -21,6 +21,8 @@ from cod.store.people import audit, groups
 from cod.store.scheduler import vclusters
 from tests.store.manager_world import add_node, add_template
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 POLICY = Policy()
 RULES = Energy(watts_off=5.0, watts_idle=80.0, watts_busy=200.0)
 NOON = 20_000 * DAY + DAY / 2

@@ -21,6 +21,8 @@ from cod.store.engine import Tx
 from cod.store.nodes import blocks, conflicts, nodes, types
 from tests.store.agentlab import NOW, Lab, hardware, mac
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 ROW = {"subnet": "lab", "giaddr": "10.77.0.254", "circuit": b"Gi1/0/7".hex(), "remote": b"leaf3".hex()}
 
 

@@ -20,6 +20,8 @@ from cod.store.engine import Tx
 from cod.store.nodes import bindings, holding, host_keys
 from tests.store.agentlab import TEMPLATE, Lab
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 OWN = TEMPLATE.replace('seed="nocloud"', 'seed="nocloud" hostkeys="own"')
 
 

@@ -17,6 +17,8 @@ from cod.store.engine import Tx
 from tests.store import agentlab
 from tests.store.agentlab import TEMPLATE, Lab, hardware, mac
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 DISKS = "".join(f'<disk name="{name}" size="1000000000" transport="ata" local="yes" rotational="no" removable="no" '
                 f'serial="{serial}" model="INTEL"/>' for name, serial in (("sda", "A1"), ("sdb", "B2")))
 

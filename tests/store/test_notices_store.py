@@ -24,6 +24,8 @@ from cod.store.notices import notices
 from cod.store.people import groups
 from tests.store.manager_world import add_template, in_tx
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 NOW = 1_000_000.0
 HOOK, OTHER = "https://hooks.example.org/a?s=1", "https://other.example.org/"
 

@@ -20,6 +20,8 @@ from cod.store.scheduler import requests
 from tests.store.manager_world import OWNER, add_node, furnish, rest, run_pass
 from tests.store.test_manager_properties import SITE as WORLD
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 HOUR, DAY = 3600.0, 86400.0
 WEEK = 7 * DAY
 NOW = 1_000_000.0

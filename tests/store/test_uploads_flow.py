@@ -20,6 +20,8 @@ from cod.store.images import images as rows
 from tests.store.busy_site import killed_at
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 RULES = ImageRules(quota=None, keep_uploads=1000.0)
 NOW = 100.0
 SHA = "ab" * 32

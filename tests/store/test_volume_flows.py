@@ -26,6 +26,8 @@ from cod.store.scheduler import address_blocks as blocks
 from cod.store.scheduler import vclusters
 from tests.store.manager_world import arrive, furnish, run_pass
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 GIB = 2**30
 DAY = 86400.0
 LEASE = 75.0

@@ -16,6 +16,8 @@ from trampoline.errors import PrimeError
 from trampoline.filesystems import fatnames
 from trampoline.target import Target
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 MIB = 1 << 20
 GUID = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
 OPTIONS = [("debian", [(2, 1), (4, 1)]), ("UEFI PXEv4", [(2, 1), (3, 11), (3, 12)]),

@@ -17,6 +17,8 @@ from cod.cli.root import cod
 from trampoline import build
 from trampoline.recipe import cpio, firmware, modules, python
 
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
