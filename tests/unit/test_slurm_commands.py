@@ -10,6 +10,7 @@ import pytest
 from cod.vcm.batch.commands import CommandFailed, NotUnderstood
 from cod.vcm.pool import NotYet
 from cod.vcm.slurm.commands import Reservation, Slurm
+from cod.vcm.slurm.needs import Rules
 from tests.unit.test_slurm_view import sinfo, squeue
 
 Says = Callable[..., Slurm]
@@ -142,14 +143,17 @@ def test_what_is_busy_is_not_yet(says: Says) -> None:
         busy.release("q")
 
 
-def test_the_configuration_is_asked(says: Says) -> None:
-    plain = says(config=(0, "SelectType = select/cons_tres\nSelectTypeParameters    = CR_CPU\n", ""),
-                 partition=(0, "PartitionName=vc OverSubscribe=NO State=UP\n", ""))
-    assert not plain.counts_memory()
-    assert plain.shares_nodes()
-    strict = says(config=(0, "SelectTypeParameters = CR_CORE_MEMORY\n", ""),
-                  partition=(0, "PartitionName=vc OverSubscribe=EXCLUSIVE State=UP\n", ""))
-    assert strict.counts_memory()
-    assert not strict.shares_nodes()
+@pytest.mark.parametrize(("config", "partition", "rules"), [
+    ("SelectType = select/cons_tres\nSelectTypeParameters    = CR_CPU\n", "OverSubscribe=NO", Rules("vc", limit=9)),
+    ("SelectTypeParameters = CR_CORE_MEMORY\n", "OverSubscribe=EXCLUSIVE", Rules("vc", True, "core", True, 9)),
+    ("SelectTypeParameters = CR_Socket,CR_LLN\n", "", Rules("vc", False, "socket", False, 9)),
+    ("SelectType = select/linear\nSelectTypeParameters = CR_MEMORY\n", "", Rules("vc", True, "cpu", True, 9)),
+])
+def test_the_configuration_says_what_jobs_share(says: Says, config: str, partition: str, rules: Rules) -> None:
+    cluster = says(config=(0, config, ""), partition=(0, f"PartitionName=vc {partition} State=UP\n", ""))
+    assert cluster.rules(9) == rules
+
+
+def test_a_partition_that_is_not_there(says: Says) -> None:
     with pytest.raises(CommandFailed, match="Partition vc not found"):
-        says(partition=(1, "Partition vc not found", "")).shares_nodes()
+        says(partition=(1, "Partition vc not found", "")).rules(9)

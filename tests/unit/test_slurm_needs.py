@@ -121,6 +121,16 @@ def test_exclusive_jobs_share_nothing() -> None:
     assert nodes(job(), job(2), rules=Rules("vc", alone=True)) == 2
 
 
+def test_jobs_get_whole_cores_where_slurm_gives_those() -> None:
+    """Four one-CPU jobs fill two cores of two threads each, not one node of four CPUs by halves."""
+    four = [job(number) for number in range(4)]
+    kind, cores = NodeKind(ANY, 4, threads=2), Rules("vc", unit="core")
+    assert (nodes(*four, kinds=[kind]), nodes(*four, kinds=[kind], rules=cores)) == (1, 2)
+    assert nodes(*four, there=[node("n2", 4, threads=2)], kinds=[kind], rules=cores) == 1
+    assert nodes(job(tasks=4, cpus=4), kinds=[kind], rules=cores) == 1  # tasks of one job share a core
+    assert nodes(*four, there=[node("n2", 8, threads=2, cores=2)], rules=Rules("vc", unit="socket")) == 1
+
+
 def test_memory_is_used_up_where_slurm_counts_it() -> None:
     half = [job(number, memory=500) for number in range(2)]
     most = [job(number, memory=600) for number in range(2)]

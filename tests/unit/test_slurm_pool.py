@@ -16,6 +16,7 @@ from cod.vcm.batch.system import Job
 from cod.vcm.pool import ANY, Demand, GivenUp, Member, Nodeset, NotYet
 from cod.vcm.settings import BadSettings, load
 from cod.vcm.slurm.commands import Reservation, Slurm, View
+from cod.vcm.slurm.needs import Rules
 from cod.vcm.slurm.settings import SlurmSettings, SlurmTable
 from cod.vcm.slurm.system import LEAVES, READY, SlurmSystem
 from cod.vcm.slurm.view import JobSize, SlurmJob, SlurmNode, task_ids
@@ -54,11 +55,8 @@ class Books(Slurm):
     def node(self, name: str) -> SlurmNode | None:
         return self.view().nodes.get(name)
 
-    def counts_memory(self) -> bool:
-        return False
-
-    def shares_nodes(self) -> bool:
-        return True
+    def rules(self, limit: int) -> Rules:
+        return Rules("vc", limit=limit)
 
     def resume(self, name: str) -> None:
         self._change("resume", name)
@@ -198,6 +196,20 @@ def test_a_node_gets_the_features_of_its_nodeset_and_is_opened(books: Books) -> 
     assert books.said == [("features", "n2", "a100,cod,gpu"), ("resume", "n2")]
     pool.open(member(2, nodeset="gpu"))
     assert len(books.said) == 2
+
+
+@pytest.mark.parametrize(("has", "says"), [
+    ({"cpus": 4}, "it has 4 CPUs, less than its nodeset large"), ({"memory": 500}, "it has 500 MiB, less"),
+    ({"gres": {"gpu": 1}}, "it has gpu:1, less")])
+def test_a_node_that_is_less_than_its_nodeset_is_given_up(books: Books, has: dict[str, Any], says: str) -> None:
+    """The job that it was asked for would wait on, and the pool would grow by one more at each look."""
+    pool = system(books, nodesets=[{"name": "large", "cpus": 8, "memory": 1000, "gres": "gpu:2"}])
+    books.registers(2, **{"cpus": 8, "gres": {"gpu": 2}, **has})
+    with pytest.raises(GivenUp, match=says):
+        pool.open(member(2, nodeset="large"))
+    pool.open(member(2))  # one that was not asked for by the VCM is what it is
+    books.registers(3, cpus=8, gres={"gpu": 2})
+    pool.open(member(3, nodeset="large"))
 
 
 def test_a_node_outside_the_partition_is_given_up_with_what_to_do(books: Books) -> None:

@@ -20,8 +20,9 @@ JOB: dict[str, Any] = {
 }
 NODE: dict[str, Any] = {
     "name": "n2", "address": "10.77.3.2", "state": "mixed", "state_flags": ["DYNAMIC_NORM"], "reason": "",
-    "partitions": ["vc"], "active_features": "cod,big", "cpus": 4, "alloc_cpus": 1, "real_memory": 1000,
-    "alloc_memory": 0, "gres": "gpu:a100:2(S:0-1),nvme:1", "gres_used": "gpu:a100:1(IDX:0),nvme:0", "weight": 1,
+    "partitions": ["vc"], "active_features": "cod,big", "cpus": 4, "cores": 2, "threads": 2, "alloc_cpus": 1,
+    "real_memory": 1000, "alloc_memory": 0, "gres": "gpu:a100:2(S:0-1),nvme:1",
+    "gres_used": "gpu:a100:1(IDX:0),nvme:0", "weight": 1,
 }
 
 

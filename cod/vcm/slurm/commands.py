@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from cod.vcm.batch.commands import CommandFailed, NotUnderstood, run, said
 from cod.vcm.pool import NotYet
 from cod.vcm.slurm import view
+from cod.vcm.slurm.needs import Rules
 from cod.vcm.slurm.view import SlurmJob, SlurmNode
 
 GONE = "Invalid node name"
@@ -62,15 +63,16 @@ class Slurm:
         """Return what Slurm knows of a node, None for nothing."""
         return view.nodes(self._output("sinfo", "--all", "--json")).get(name)
 
-    def counts_memory(self) -> bool:
-        """Return whether jobs use up memory (SelectTypeParameters=CR_…_Memory)."""
-        text = self._output("scontrol", "show", "config").decode(errors="replace")
-        return "MEMORY" in (re.search(r"^SelectTypeParameters\s*=\s*(.*)$", text, re.MULTILINE) or [""])[0].upper()
-
-    def shares_nodes(self) -> bool:
-        """Return whether jobs may share nodes of the partition. Raises `CommandFailed` where there is no partition."""
-        text = self._output("scontrol", "--oneliner", "show", "partition", self.partition).decode(errors="replace")
-        return "OverSubscribe=EXCLUSIVE" not in text
+    def rules(self, limit: int) -> Rules:
+        """Return what the configuration says of what jobs share, for a pool of so many nodes. Raises `CommandFailed`
+        where there is no such partition."""
+        partition = self._output("scontrol", "--oneliner", "show", "partition", self.partition).decode(errors="replace")
+        text = self._output("scontrol", "show", "config").decode(errors="replace").upper()
+        values = dict(re.findall(r"^(SELECTTYPE\w*)\s*=\s*(.*)$", text, re.MULTILINE))
+        counted = values.get("SELECTTYPEPARAMETERS", "")
+        unit = next((one for one in ("socket", "core") if f"CR_{one.upper()}" in counted), "cpu")
+        alone = "OverSubscribe=EXCLUSIVE" in partition or "LINEAR" in values.get("SELECTTYPE", "")
+        return Rules(self.partition, "MEMORY" in counted, unit, alone, limit)
 
     # ------------------------------------------------------------ nodes
 

@@ -29,13 +29,15 @@ COUNTING = frozenset({"None", "Priority", "Resources", "PartitionConfig", "Parti
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """What a node of a nodeset has. `memory` in MiB, None where it is not known; `guessed`: nothing of it is known."""
+    """What a node of a nodeset has. `memory` in MiB, None where not known; `threads` of a core; `guessed`: nothing
+    is known of it."""
 
     nodeset: Nodeset
     cpus: int = 1
     memory: int | None = None
     gres: Mapping[str, int] = field(default_factory=dict)
     features: frozenset[str] = frozenset()
+    threads: int = 1
     guessed: bool = False
 
 
@@ -43,7 +45,8 @@ class NodeKind:
 class Room:
     """What is free on a node. `name` is '' for one that is not there yet; `kind`: its nodeset, None for one that is.
 
-    all_memory  of the node, free or not; None: not known
+    all_memory  of the node, free or not
+    unit        CPUs that no two jobs share: those of a core, where Slurm gives jobs whole cores
     used        do jobs run there?
     """
 
@@ -54,25 +57,28 @@ class Room:
     all_memory: float
     gres: dict[str, int]
     features: frozenset[str]
+    unit: int = 1
     used: bool = False
 
     @classmethod
-    def on(cls, node: SlurmNode) -> Room:
+    def on(cls, node: SlurmNode, rules: Rules) -> Room:
         """Return what is free on a node that is there."""
         free = {name: count - node.gres_used.get(name, 0) for name, count in node.gres.items()}
+        unit = {"core": node.threads, "socket": node.threads * node.cores}.get(rules.unit, 1)
         return cls(node.name, None, node.cpus - node.cpus_used, node.memory - node.memory_used, node.memory, free,
-                   node.features, node.cpus_used > 0)
+                   node.features, unit, node.cpus_used > 0)
 
     @classmethod
-    def whole(cls, node: SlurmNode) -> Room:
+    def whole(cls, node: SlurmNode, rules: Rules) -> Room:
         """Return what a node that is there has when nothing runs on it."""
-        return cls.on(replace(node, cpus_used=0, memory_used=0, gres_used={}))
+        return cls.on(replace(node, cpus_used=0, memory_used=0, gres_used={}), rules)
 
     @classmethod
-    def of(cls, kind: NodeKind) -> Room:
+    def of(cls, kind: NodeKind, rules: Rules) -> Room:
         """Return a node that is not there yet."""
         memory = inf if kind.memory is None else kind.memory
-        return cls("", kind.nodeset, kind.cpus, memory, memory, dict(kind.gres), kind.features)
+        return cls("", kind.nodeset, kind.cpus, memory, memory, dict(kind.gres), kind.features,
+                   1 if rules.unit == "cpu" else kind.threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +86,14 @@ class Rules:
     """What the site says.
 
     memory   Slurm counts memory among what jobs use up (SelectTypeParameters=CR_…_Memory)
+    unit     what no two jobs share: cpu, core or socket
     alone    no two jobs share a node
     limit    nodes of the pool: beyond it nothing is counted
     """
 
     partition: str
     memory: bool = False
+    unit: str = "cpu"
     alone: bool = False
     limit: int = 1024
 
@@ -119,8 +127,8 @@ def plan(
     fixed   those of the nodes that are there that COD did not give
     """
     found = Plan()
-    known = [Room.on(node) for node in there]
-    expected = [Room.of(kind) for kind in kinds for _ in range(coming.get(kind.nodeset.name, 0))]
+    known = [Room.on(node, rules) for node in there]
+    expected = [Room.of(kind, rules) for kind in kinds for _ in range(coming.get(kind.nodeset.name, 0))]
     rooms = [*known, *expected]
     fates: dict[JobSize, tuple[JobSize, str]] = {}
     first: dict[JobSize, int] = {}
@@ -160,9 +168,10 @@ def _fate(
         known = {node.name for node in there}
         return size, "" if known.issuperset(size.required) else (
             f"wants {', '.join(size.required)} by name, and a new node may be another")
-    offered = [Room.of(kind) for kind in kinds]
+    offered = [Room.of(kind, rules) for kind in kinds]
+    empty = [Room.whole(node, rules) for node in there]
     try:
-        size = _with_job_gres(replace(size, whole=size.whole or rules.alone), [*offered, *map(Room.whole, there)])
+        size = _with_job_gres(replace(size, whole=size.whole or rules.alone), [*offered, *empty])
         why = _lacking(size, offered, kinds, rules)
         if any(could_run([size], node, rules) for node in there):
             why = ""
@@ -175,10 +184,10 @@ def _too_large(
     size: JobSize, kinds: Sequence[NodeKind], there: Sequence[SlurmNode], rules: Rules, fixed: Collection[str]
 ) -> str:
     """Return why a job would not start if the pool were as large as it may be; '' where it would."""
-    others = [Room.whole(node) for node in there if node.name in fixed]
-    ours = [Room.whole(node) for node in there if node.name not in fixed]
+    others = [Room.whole(node, rules) for node in there if node.name in fixed]
+    ours = [Room.whole(node, rules) for node in there if node.name not in fixed]
     most = max(rules.limit, len(ours))
-    each = max(_fitting(size, room, rules) for room in [*map(Room.of, kinds), *ours])
+    each = max(_fitting(size, room, rules) for room in [*(Room.of(kind, rules) for kind in kinds), *ours])
     fitting = sorted([*(_fitting(size, room, rules) for room in others), *[each] * most], reverse=True)
     counts_ = [count for count in fitting if count][:size.most or None]
     if size.most and len(counts_) < size.least:
@@ -190,7 +199,7 @@ def _too_large(
 
 def could_run(sizes: Iterable[JobSize], node: SlurmNode, rules: Rules) -> bool:
     """Return whether a job of one of these sizes could start on the node, were it empty."""
-    return any(_fitting(size, Room.whole(node), rules) for size in sizes)
+    return any(_fitting(size, Room.whole(node, rules), rules) for size in sizes)
 
 
 # ---------------------------------------------------------------- which count
@@ -240,8 +249,8 @@ def _place(
     chosen = _chosen(size, [one for one in fitting if one[1].kind is None]) or _chosen(size, fitting)
     if not chosen:
         for kind in kinds:
-            each = _fitting(size, Room.of(kind), rules)
-            new = [(each, Room.of(kind)) for _ in range(_lacking_nodes(size, fitting, each) if each else 0)]
+            each = _fitting(size, Room.of(kind, rules), rules)
+            new = [(each, Room.of(kind, rules)) for _ in range(_lacking_nodes(size, fitting, each) if each else 0)]
             if chosen := _chosen(size, [*fitting, *new]):
                 rooms += [room for _, room in new]
                 break
@@ -306,7 +315,8 @@ def _fitting(size: JobSize, room: Room, rules: Rules) -> int:
 def _take(size: JobSize, room: Room, share: int, rules: Rules) -> None:
     room.used = True
     each = ceil(size.cpus / size.tasks)
-    room.cpus = 0 if size.whole else room.cpus - max(size.node_cpus, share * each)
+    cpus = max(size.node_cpus, share * each)
+    room.cpus = 0 if size.whole else room.cpus - ceil(cpus / room.unit) * room.unit
     if rules.memory:
         used = size.memory or (size.cpu_memory or 0) * share * each
         room.memory = room.memory - used if used else 0

@@ -27,6 +27,7 @@ class NodesetTable(Table):
 
     name: str = Field(pattern="^[a-z0-9][a-z0-9-]{0,30}$", description="name of the nodeset, for the log")
     cpus: int = Field(1, ge=1, le=100_000, description="CPUs of a node, as `slurmd -C` counts them")
+    threads: int = Field(1, ge=1, le=64, description="its threads of a core, where Slurm gives jobs whole cores")
     memory: int = Field(0, ge=0, description="its memory in MiB (RealMemory); 0: any job fits")
     gres: Annotated[str, AfterValidator(_gres)] = Field("", description="its generic resources: `gpu:a100:2,nvme:1`")
     features: tuple[str, ...] = Field((), description="features that it has beside `feature`; the VCM sets them")
@@ -36,7 +37,7 @@ class NodesetTable(Table):
     def kind(self, feature: str) -> NodeKind:
         """Return what such a node has."""
         return NodeKind(Nodeset(self.name, self.template, self.requires), self.cpus, self.memory or None,
-                        gres(self.gres), frozenset({feature, *self.features}))
+                        gres(self.gres), frozenset({feature, *self.features}), self.threads)
 
 
 def _distinct(nodesets: tuple[NodesetTable, ...]) -> tuple[NodesetTable, ...]:

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import lru_cache
 from threading import Lock
 
@@ -75,8 +76,8 @@ class SlurmSystem:
 
     def _read_rules(self) -> Rules:
         if self._rules is None:
-            alone = self._table.fresh or not self._slurm.shares_nodes()
-            self._rules = Rules(self._table.partition, self._slurm.counts_memory(), alone, self._table.maximum)
+            rules = self._slurm.rules(self._table.maximum)
+            self._rules = replace(rules, alone=rules.alone or self._table.fresh)
         return self._rules
 
     def _offered(self, seen: View, ours: Collection[str]) -> list[NodeKind]:
@@ -87,7 +88,7 @@ class SlurmSystem:
             now = self._alike
             gres = {name: max(node.gres.get(name, 0), now.gres.get(name, 0)) for name in {*node.gres, *now.gres}}
             self._alike = NodeKind(ANY, max(now.cpus, node.cpus), max(now.memory or 0, node.memory), gres,
-                                   now.features | node.features)
+                                   now.features | node.features, max(now.threads, node.threads))
         return [self._alike]
 
     def _hosts(self, seen: View) -> dict[str, Host]:
@@ -118,13 +119,16 @@ class SlurmSystem:
         node = self._slurm.node(member.hostname)
         if node is None:
             raise NotYet(f"{member.hostname} has not registered")
-        kind = next((one for one in self._kinds if one.nodeset.name == member.nodeset), self._alike)
-        wanted = node.features | {self._table.feature} | (kind.features if self._kinds else frozenset())
+        any_node = NodeKind(ANY, features=frozenset({self._table.feature}))
+        kind = next((one for one in self._kinds if one.nodeset.name == member.nodeset), any_node)
+        wanted = node.features | kind.features
         if wanted != node.features:
             self._slurm.set_features(node.name, wanted)
         if self._table.partition not in node.partitions:
             raise GivenUp(f"it is not in the partition {self._table.partition}: its slurmd has to register with the "
                           f"feature of the partition's NodeSet: slurmd -Z --conf 'Feature={self._table.feature}'")
+        if less := _less(node, kind):
+            raise GivenUp(f"it has {less}, less than its nodeset {kind.nodeset.name} in the VCM's settings")
         if not self._table.fresh:
             if node.closed:
                 self._slurm.resume(node.name)
@@ -291,3 +295,14 @@ class SlurmSystem:
         waiting = {node.name for node in ready}
         return tuple(sorted(name for name in ours if name in seen.nodes and seen.nodes[name].heard
                             and name not in serving | waiting))
+
+
+def _less(node: SlurmNode, kind: NodeKind) -> str:
+    """Return what a node has less of than its nodeset promises: jobs that want that would wait for ever, and each look
+    would ask for one more."""
+    if node.cpus < kind.cpus:
+        return f"{node.cpus} CPUs"
+    if node.memory < (kind.memory or 0):
+        return f"{node.memory} MiB"
+    return next((f"{name}:{node.gres.get(name, 0)}" for name, count in kind.gres.items()
+                 if node.gres.get(name, 0) < count), "")

@@ -97,7 +97,8 @@ class SlurmJob:
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """A node that Slurm knows. `cpus_used`, `memory_used`, `gres_used`: what jobs have of it; memory in MiB."""
+    """A node that Slurm knows. `cpus_used`, `memory_used`, `gres_used`: what jobs have of it; memory in MiB;
+    `cores` of a socket, `threads` of a core."""
 
     name: str
     address: str
@@ -112,6 +113,8 @@ class SlurmNode:
     memory_used: int = 0
     gres: Mapping[str, int] = field(default_factory=dict)
     gres_used: Mapping[str, int] = field(default_factory=dict)
+    cores: int = 1
+    threads: int = 1
 
     @property
     def heard(self) -> bool:
@@ -178,6 +181,8 @@ class _Node(_Shape):
     partitions: list[str]
     active_features: str
     cpus: int
+    cores: int
+    threads: int
     alloc_cpus: int
     real_memory: int
     alloc_memory: int
@@ -248,7 +253,7 @@ def _node(one: _Node) -> SlurmNode:
     return SlurmNode(
         one.name, one.address, one.state, frozenset(one.state_flags), one.reason, frozenset(one.partitions),
         frozenset(filter(None, one.active_features.split(","))), one.cpus, one.alloc_cpus, one.real_memory,
-        one.alloc_memory, gres(one.gres), gres(one.gres_used))
+        one.alloc_memory, gres(one.gres), gres(one.gres_used), one.cores, one.threads)
 
 
 # ---------------------------------------------------------------- lists in strings
