@@ -93,9 +93,11 @@ class SlurmCell(Installation):
         (self.own / "cgroup.conf").write_text(CGROUPS)
         self.nodes_are(1)
 
-    def nodes_are(self, cpus: int, *features: str, memory: int = 1000) -> None:
+    def nodes_are(self, cpus: int, *features: str, memory: int = 1000, drained: bool = False) -> None:
         """Let nodes that join from now on have so many CPUs, so much memory in MiB, and these features."""
-        (self.own / "node").write_text(f"CPUs={cpus} RealMemory={memory} Feature={','.join(['cod', *features])}\n")
+        state = " State=DRAIN" if drained else ""
+        (self.own / "node").write_text(
+            f"CPUs={cpus} RealMemory={memory} Feature={','.join(['cod', *features])}{state}\n")
 
     def server(self) -> str:
         """Return the key's daemon, and the controller."""

@@ -112,3 +112,28 @@ def test_a_cluster_that_does_not_answer_is_left_alone(lab: SlurmLab) -> None:
     gate.touch()
     lab.ended(jobs)
     lab.once(jobs)
+
+
+def test_each_job_has_fresh_nodes_for_itself(lab: SlurmLab) -> None:
+    """Nodes have two CPUs, jobs want one each. The VCM dies while some run, and one is put back by its owner."""
+    knobs = {**KNOBS, "fresh": True}
+    lab.fresh(**knobs)
+    lab.cell.nodes_are(2, drained=True)
+    before = lab.grants()
+    gate = lab.gate()
+    jobs = [*lab.submit(2, gate), *lab.submit(1, 0.5, "-N2")]
+    array, = lab.submit(1, 0.5, "--array=1-2")
+    until(lambda: all(lab.placed(job) for job in jobs), "three run", 180)
+    lab.restart_vcm(**knobs)
+    lab.cell.run("scontrol", "requeue", str(jobs[0]))  # it runs again where nothing else has run
+    until(lambda: len(lab.cell.ran(jobs[0])) == 2, "it runs again", 180)
+    gate.touch()
+    lab.ended(jobs)
+    until(lambda: all(lab.cell.ended(array, str(task)) for task in (1, 2)), "both tasks have ended", 180)
+    lab.once(jobs, {jobs[0]: 1})
+    lab.shrunk()
+    assert lab.grants() - before == 6
+    said = [line.split() for job in jobs for line in lab.cell.ran(job)]
+    assert len({host for what, host, _ in said if what == "start"}) >= 3
+    assert not lab.cell.nodes()
+    assert "No reservations" in lab.cell.run("scontrol", "show", "reservation").stdout
