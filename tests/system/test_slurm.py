@@ -71,6 +71,7 @@ def test_an_array_gets_nodes_for_the_tasks_that_may_run(lab: SlurmLab) -> None:
 
 
 def test_jobs_that_could_not_start_are_no_reason_to_grow(lab: SlurmLab) -> None:
+    lab.restart_vcm(**{**KNOBS, "nodesets": [{"name": "small"}]})
     before = lab.grants()
     held, = lab.submit(1, 0.1, "--hold")
     lab.submit(1, 0.1, "--begin=now+1hour")
