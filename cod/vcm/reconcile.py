@@ -55,12 +55,13 @@ class Reconciler(RetryingSteps):
         self._clock, self._ask, self._remember = clock, ask, remember
         self._state = VcmState()
         self._open = False
-        self._next_look = self._quiet_until = self._keep_until = 0.0
+        self._next_look = self._keep_until = 0.0
+        self._quiet_until: dict[str, float] = {}  # by nodeset
         self._choosing = DeferredLock()
 
-    def pause_requests(self) -> None:
-        """COD has refused something: ask for nothing for a while."""
-        self._quiet_until = self._clock() + AFTER_REFUSAL
+    def pause_requests(self, nodeset: str) -> None:
+        """COD has refused a node of this nodeset, or one was of no use: ask for no other for a while."""
+        self._quiet_until[nodeset] = self._clock() + AFTER_REFUSAL
 
     async def run(self, state: VcmState, connected: bool) -> float:
         """Return one round; the seconds until there should be another."""
@@ -126,7 +127,7 @@ class Reconciler(RetryingSteps):
         if given_up:
             log.error("%s (%s) is given back: %s", member.hostname, member.node, given_up[0])
             ours.leaving = given_up[0]
-            self.pause_requests()
+            self.pause_requests(member.nodeset)
             self._remember()
             return
         if added and ours.member == member:  # it may have started anew meanwhile
@@ -248,8 +249,7 @@ class Reconciler(RetryingSteps):
         await self._withdraw(demand.withdraw)
         if self._clock() >= self._keep_until:
             self._mark_leaving(demand)
-        if self._clock() >= self._quiet_until:
-            await self._grow(demand)
+        await self._grow(demand)
 
     async def _withdraw(self, surplus: Mapping[str, int]) -> None:
         """Take back the newest requests of each nodeset: the others have waited longer."""
@@ -277,14 +277,15 @@ class Reconciler(RetryingSteps):
     async def _grow(self, demand: Demand) -> None:
         """Request nodes, each by itself: what can be had now shall not wait for what cannot."""
         for nodeset in [nodeset for nodeset, count in demand.grow.items() for _ in range(count)]:
+            if self._clock() < self._quiet_until.get(nodeset.name, 0.0):
+                continue
             key = self._state.new_key()
             self._state.requests[key] = OpenRequest(1, nodeset=nodeset)
             self._remember()  # first: asked twice under one key is asked once
-            if not await self._request(key, self._state.requests[key], demand.why):
-                return
+            await self._request(key, self._state.requests[key], demand.why)
 
-    async def _request(self, key: str, asked: OpenRequest, why: str = "") -> bool:
-        """Make the request; False when COD says no."""
+    async def _request(self, key: str, asked: OpenRequest, why: str = "") -> None:
+        """Make the request. One that COD refuses is forgotten."""
         wanted = Wanted(asked.count, asked.nodeset.template or self._options.template,
                         asked.nodeset.requires or self._options.requires)
         try:
@@ -292,10 +293,10 @@ class Reconciler(RetryingSteps):
         except NmpError as refusal:
             self._raise_if_passing(refusal)
             log.warning("COD does not take the request: %s", refusal)
-            self.pause_requests()
+            self.pause_requests(asked.nodeset.name)
             self._state.requests.pop(key, None)
             self._remember()
-            return False
+            return
         assert isinstance(answer, Request)
         log.info("asked for %d node (%s), request %d: %s", asked.count, why or key, answer.request, answer.state)
         if key in self._state.requests:  # its grant may have come first
@@ -303,4 +304,3 @@ class Reconciler(RetryingSteps):
             if answer.state in ("withdrawn", "rejected"):
                 del self._state.requests[key]
             self._remember()
-        return True

@@ -164,7 +164,7 @@ class VcmService(Service):
     def _also(self, body: Body) -> None:
         """Do what a message means beside what is remembered of it."""
         if isinstance(body, Refusal) and body.key in self.state.requests:
-            self.reconciler.pause_requests()
+            self.reconciler.pause_requests(self.state.requests[body.key].nodeset.name)
             log.warning("COD refused %s: %s", body.key, body.reason)
         elif isinstance(body, Grant):
             nodes = ", ".join(f"{member.hostname} ({member.node})" for member in body.members)

@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred, ensureDeferred, succeed
+from twisted.internet.defer import Deferred, ensureDeferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from cod.vcm.link import NmpError
 from cod.vcm.pool import ANY, Demand, Ending, Member, Nodeset, NotYet
 from cod.vcm.reconcile import Reconciler
 from cod.vcm.retry import Options
 from cod.vcm.state import OpenRequest, OwnNode, VcmState
 from cod.wire.nmp.bodies import (
     Body,
+    Error,
     Lease,
     Named,
     Pong,
@@ -99,6 +101,32 @@ def test_two_reclaims_at_once_are_answered_with_different_nodes(tmp_path: Path) 
     answers = {body.reclaim: [one.node for one in body.nodes] for body in asked if isinstance(body, ReclaimAnswer)}
     assert answers == {1: ["n2"], 2: ["n3"]}
     assert [ours.reclaim for ours in state.nodes.values()] == [1, 2, 0]
+
+
+class Mixed(Farm):
+    """Wants one node of each of two nodesets, the first of which COD never gives."""
+
+    def look(self, members: Mapping[str, Member], coming: Counter[str], now: float) -> Demand:
+        return Demand({Nodeset(name): 1 - coming[name] for name in ("gpu", "small")})
+
+
+def test_a_nodeset_that_cod_refuses_keeps_no_other_from_being_asked_for(tmp_path: Path) -> None:
+    reactor, asked = Slow(), list[str]()
+    state = VcmState("pool", sure=True)
+
+    def ask(body: Body) -> Deferred[Body]:
+        assert isinstance(body, RequestNodes)
+        asked.append(state.requests[body.key].nodeset.name)
+        return fail(NmpError(Error("refused", "no such nodes"))) if asked[-1] == "gpu" else succeed(
+            Request(3, body.key, "waiting"))
+
+    reconciler = Reconciler(reactor, reactor, Options("pool", "test 1", tmp_path / "s", interval=1.0), Mixed(),
+                            reactor.seconds, ask, lambda: None)
+    for seconds, said in ((0.0, ["gpu", "small"]), (10.0, ["gpu", "small"]), (60.0, ["gpu", "small", "gpu"])):
+        reactor.advance(seconds)
+        ensureDeferred(reconciler.run(state, True))
+        reactor.work()
+        assert asked == said
 
 
 class Blind(Farm):
