@@ -595,6 +595,15 @@ def test_the_placeholder_is_put_into_the_queue_disabled_and_a_host_that_works_is
     assert working.ran[3:] == []
 
 
+@pytest.mark.parametrize("name", [b"\xff\xc3(", b"\x01\x1b", b"\xef\xbf\xbf"])
+def test_a_job_s_name_may_be_any_bytes(name: bytes) -> None:
+    """Else any user could blind the VCM."""
+    job = ("<job_list state='pending'><JB_job_number>7</JB_job_number><JB_name>NAME</JB_name><state>qw</state>"
+           "<slots>1</slots></job_list>")
+    document = f"<job_info><queue_info/><job_info>{job}</job_info></job_info>".encode().replace(b"NAME", name)
+    assert [one.job for one in read(document, "all.q").waiting] == [7]
+
+
 def test_rules_of_environments_and_relations_are_read() -> None:
     told = cell(qconf_minus_spl=(0, "smp\nmpi\n"), qconf_minus_sc=(
         0, "#name shortcut type relop requestable\n#---\narch a STRING == YES\nmem_free mf MEMORY <= YES\n"))

@@ -107,3 +107,8 @@ def test_lists_of_nodes(text: str, names: tuple[str, ...]) -> None:
 ])
 def test_generic_resources(text: str, counts: dict[str, int]) -> None:
     assert view.gres(text) == counts
+
+
+def test_a_job_s_name_may_be_any_bytes() -> None:
+    """Else any user could blind the VCM."""
+    assert [job.id for job in view.jobs(squeue({"name": "NAME"}).replace(b"NAME", b"\xff\xc3("))] == [7]

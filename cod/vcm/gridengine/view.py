@@ -131,12 +131,15 @@ def more(one: str, other: str) -> bool:
     return first is not None and second is not None and first > second
 
 
+_NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # not in XML, though names of jobs may have it
+
+
 def _root(output: bytes) -> etree._Element:
     if len(output) > LARGEST:
         raise NotUnderstood(f"{len(output)} bytes of output")
     parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True)
     try:
-        root = etree.fromstring(output, parser)
+        root = etree.fromstring(_NO_TEXT.sub("\ufffd", output.decode(errors="replace")).encode(), parser)
     except etree.XMLSyntaxError as error:
         raise NotUnderstood(f"not XML: {error.msg}") from None
     if root.tag != "job_info" or root.find("queue_info") is None or root.find("job_info") is None:

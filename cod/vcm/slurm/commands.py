@@ -53,7 +53,7 @@ class Slurm:
         """Return the cluster now. Raises `NotUnderstood`, or `CommandFailed` when the controller does not answer."""
         nodes = view.nodes(self._output("sinfo", "--all", "--json"))
         jobs = view.jobs(self._output("squeue", "--all", "--json"))
-        reservations = _reservations(self._output("scontrol", "--oneliner", "show", "reservation").decode())
+        reservations = _reservations(self._output("scontrol", "--oneliner", "show", "reservation"))
         kept = {name for one in reservations.values() for name in one.nodes}
         shown = {name: replace(node, flags=node.flags | {"RESERVED"}) if name in kept else node
                  for name, node in _in_step(nodes, jobs).items()}
@@ -185,10 +185,10 @@ def _in_step(nodes: Mapping[str, SlurmNode], jobs: list[SlurmJob]) -> dict[str, 
     return found
 
 
-def _reservations(text: str) -> dict[str, Reservation]:
+def _reservations(output: bytes) -> dict[str, Reservation]:
     """Return the reservations that hold now, by name. Raises `NotUnderstood`."""
     found = {}
-    for line in filter(None, map(str.strip, text.splitlines())):
+    for line in filter(None, map(str.strip, output.decode(errors="replace").splitlines())):
         if line == "No reservations in the system":
             continue
         values = dict(word.partition("=")[::2] for word in line.split())

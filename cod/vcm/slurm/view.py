@@ -217,7 +217,7 @@ def _document(command: str, output: bytes, shape: type[D]) -> D:
     if len(output) > LARGEST:
         raise NotUnderstood(f"{command} --json: {len(output)} bytes of output")
     try:
-        read = shape.model_validate_json(output)
+        read = shape.model_validate_json(output.decode(errors="replace"))  # names of jobs may be any bytes
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the document"
