@@ -317,6 +317,16 @@ def test_a_node_whose_jobs_do_not_end_is_down_at_the_second_attempt(books: Books
     assert not books.nodes
 
 
+def test_a_node_that_left_and_joins_again_is_not_struck_off(books: Books) -> None:
+    pool = system(books)
+    books.registers(2, flags=frozenset())
+    pool.expel("n2", lost=False)
+    books.registers(2)
+    pool.open(member(2))
+    pool.look(["n2"], Counter())
+    assert "n2" in books.nodes
+
+
 # ---------------------------------------------------------------- a node for one job
 
 
@@ -366,6 +376,29 @@ def test_a_reclaim_of_a_fresh_node_frees_its_job_for_another(books: Books) -> No
     assert (wants.nodes, wants.spent) == ({ANY: 2}, ("n3",))  # n3 has run it: it is not fresh any more
     books.schedule()
     assert books.jobs["7"].waits
+
+
+def test_a_fresh_node_whose_job_does_not_end_is_given_back(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm does not end a reservation in which a job runs."""
+    pool = system(books, fresh=True)
+    books.submitted(7)
+    books.registers(2)
+    pool.open(member(2))
+    pool.look(["n2"], Counter())
+    books.schedule()
+    release = books.release
+
+    def in_use(reservation: str) -> None:
+        if "down" not in [words[0] for words in books.said]:
+            raise NotYet
+        books.jobs.clear()
+        release(reservation)
+
+    monkeypatch.setattr(books, "release", in_use)
+    with pytest.raises(NotYet):
+        pool.expel("n2", lost=False)
+    pool.expel("n2", lost=False)
+    assert not books.nodes
 
 
 def test_the_tasks_of_an_array_have_nodes_each_for_itself(books: Books) -> None:

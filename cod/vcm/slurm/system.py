@@ -116,6 +116,7 @@ class SlurmSystem:
 
     def open(self, member: Member) -> None:
         """Give it the features of its nodeset, and let it take jobs."""
+        self._left.pop(member.hostname, None)
         node = self._slurm.node(member.hostname)
         if node is None:
             raise NotYet(f"{member.hostname} has not registered")
@@ -177,11 +178,13 @@ class SlurmSystem:
     def expel(self, name: str, lost: bool) -> None:
         """Delete its record. Where jobs do not end, they are taken for lost at the second attempt."""
         with self._changing:
-            if self._table.fresh:
-                self._free(name)
             host = self.hosts().get(name)
             try:
-                self._expel(name, lost or name in self._busy)
+                if lost or name in self._busy:
+                    self._slurm.down(name, LEAVES)
+                if self._table.fresh:
+                    self._free(name)
+                self._slurm.delete(name)
             except NotYet:
                 self._busy.add(name)
                 raise
@@ -199,11 +202,6 @@ class SlurmSystem:
                 self.close(host, lost=True)
                 with suppress(NotYet):
                     self._slurm.delete(host.name)
-
-    def _expel(self, name: str, lost: bool) -> None:
-        if lost:
-            self._slurm.down(name, LEAVES)
-        self._slurm.delete(name)
 
     # ------------------------------------------------------------ nodes for one job
 
