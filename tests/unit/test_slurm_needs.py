@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from cod.vcm.batch.commands import NotUnderstood
 from cod.vcm.pool import ANY, Nodeset
-from cod.vcm.slurm.needs import NodeKind, Plan, Rules, could_run, matches, plan
+from cod.vcm.slurm.constraints import matches
+from cod.vcm.slurm.needs import NodeKind, Plan, Rules, could_run, plan
 from cod.vcm.slurm.view import JobSize, SlurmJob, SlurmNode, task_ids
 
 RULES = Rules("vc")

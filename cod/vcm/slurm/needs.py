@@ -10,7 +10,6 @@ are coming, then of new ones, which are of the first nodeset that could run it. 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ from math import ceil, inf
 
 from cod.vcm.batch.commands import NotUnderstood
 from cod.vcm.pool import Nodeset
+from cod.vcm.slurm.constraints import matches
 from cod.vcm.slurm.view import JobSize, SlurmJob, SlurmNode, gres, task_ids
 
 _gres = cache(gres)
@@ -368,38 +368,3 @@ def _missing(size: JobSize, room: Room, rules: Rules) -> str:
     if size.most and count * size.most < size.tasks:
         return f"wants {size.tasks} tasks on {size.most} nodes at most, a node takes {count}"
     return ""
-
-
-# ---------------------------------------------------------------- constraints
-
-
-_TOKEN = re.compile(r"\s*([\w.:/=+-]+|[&|()\[\]])\s*")
-
-
-@cache
-def matches(constraint: str, features: frozenset[str]) -> bool:
-    """Return whether a node with these features meets a constraint (-C): names, '&' and '|' from left to right, and
-    brackets. Raises `NotUnderstood` for others, such as those with counts ('gpu*2')."""
-    tokens = _TOKEN.findall(constraint)
-    if "".join(tokens) != re.sub(r"\s", "", constraint):
-        raise NotUnderstood(f"the constraint {constraint!r}")
-    rest = iter([*tokens, ""])
-
-    def operand() -> bool:
-        token = next(rest, "")
-        if token in ("(", "["):
-            return chain({"(": ")", "[": "]"}[token])
-        if not token or token in "&|)]":
-            raise NotUnderstood(f"the constraint {constraint!r}")
-        return token in features
-
-    def chain(end: str) -> bool:
-        value = operand()
-        while (token := next(rest, None)) != end:
-            if token not in ("&", "|"):
-                raise NotUnderstood(f"the constraint {constraint!r}")
-            other = operand()
-            value = (value and other) if token == "&" else (value or other)
-        return value
-
-    return chain("")
