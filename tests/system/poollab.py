@@ -147,6 +147,13 @@ class PoolLab(Generic[Made]):
         """Wait until all have started, or at least so many."""
         until(lambda: sum(bool(self.cell.ran(job)) for job in jobs) >= (least or len(jobs)), "they run", 180)
 
+    def resumed(self, said: Path, steps: int, step: int) -> None:
+        """Wait until that example has ended; it has run twice, the second time from `step` on, or from a later one."""
+        until(lambda: f"has done all {steps} steps" in said.read_text(), "it has ended", 240)
+        begun = [int(line.split()[-1]) for line in said.read_text().splitlines() if "begins with step" in line]
+        assert begun[0] == 0
+        assert [one >= step for one in begun[1:]] == [True], (step, begun)
+
     def ended(self, jobs: list[int], seconds: float = 240.0) -> None:
         """Wait until all have run to their end."""
         until(lambda: all(self.cell.ended(job) for job in jobs),
