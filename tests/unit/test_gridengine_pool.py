@@ -193,6 +193,15 @@ def test_a_job_that_no_node_could_run_is_named_once(caplog: pytest.LogCaptureFix
     assert grows(offering.look()) == 1
 
 
+def test_a_parallel_job_that_the_largest_pool_could_not_run_makes_nothing_grow() -> None:
+    """Such a job would have all of the nodes, and keep them for ever."""
+    ground = Ground({"maximum": 3, "slots": 2})
+    ground.cell.waiting = (Waiting(7, "qw", slots=7, parallel="mpi"),)
+    assert grows(ground.look()) == 0
+    ground.cell.hosts["byhand"] = Host("byhand", 1, 0, "", True)
+    assert grows(ground.look()) == 3
+
+
 def test_what_hosts_have_shown_is_remembered_when_they_are_gone() -> None:
     ground = Ground()
     ground.cell.waiting = (Waiting(7, "qw", resources={"mem_total": "2G"}),)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from math import ceil
+from math import ceil, inf
 
 from cod.vcm.gridengine.view import Waiting, amount
 
@@ -22,6 +22,7 @@ class NodeOffer:
     whole   parallel environments whose jobs have to fit on one host (allocation rule $pe_slots)
     relops  how each complex value is compared with what is wanted (complex(5)); '<=' where it is not named
     queue, hostgroup   what -q may name
+    most    slots of all hosts when the pool is as large as it may be
     """
 
     slots: int
@@ -30,6 +31,7 @@ class NodeOffer:
     relops: Mapping[str, str] = field(default_factory=dict)
     queue: str = "all.q"
     hostgroup: str = "@cod"
+    most: float = inf
 
 
 def wanted_nodes(waiting: Iterable[Waiting], offer: NodeOffer, jobs_per_node: int) -> int:
@@ -61,6 +63,8 @@ def lacking(job: Waiting, offer: NodeOffer) -> str:
     """Return why no node of this pool could run the job; '' if one could."""
     if job.parallel in offer.whole and job.slots > offer.slots:
         return f"wants {job.slots} slots on one host, a node has {offer.slots}"
+    if job.parallel and job.slots > offer.most:
+        return f"wants {job.slots} slots at once, there are {offer.most:.0f} at most"
     if job.queues and not any(_names(one, offer) for one in job.queues):
         return f"wants the queue {' or '.join(job.queues)}"
     for name, wanted in job.resources.items():

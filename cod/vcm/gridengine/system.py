@@ -54,8 +54,10 @@ class GridEngineSystem:
         if wanted:
             self._shown |= self._cell.offered(ours)
         whole = self._cell.whole_environments() if any(job.parallel for job in seen.waiting) else frozenset()
+        others = sum(host.slots for host in seen.hosts.values() if host.usable and host.name not in ours)
+        most = max(self._table.maximum, len(ours)) * self._table.slots + others
         return NodeOffer(self._table.slots, {**self._shown, **self._table.offers}, whole,
-                         self._cell.relops() if wanted else {}, self._table.queue, self._table.hostgroup)
+                         self._cell.relops() if wanted else {}, self._table.queue, self._table.hostgroup, most)
 
     def begin(self, member: Member) -> None:
         """Admit it, and put it into the queue, disabled. A host that was never put there by a VCM is no member, and so
