@@ -264,6 +264,21 @@ def test_nodes_without_a_job_are_of_the_first_nodeset(books: Books) -> None:
     assert pool.look({}, Counter({"small": 2}), 0.0) == Demand()
 
 
+def test_a_node_that_registered_before_it_is_added_is_counted_once(books: Books) -> None:
+    """Else requests for others would be withdrawn, and made again a moment later."""
+    pool = system(books)
+    for number in (7, 8):
+        books.submitted(number, size=JobSize(whole=True))
+    pool.begin(member(2))
+    books.registers(2, flags=frozenset())
+    assert pool.look([], Counter({"": 2}))[1].nodes == {ANY: 2}
+    pool.open(member(2))
+    assert pool.look(["n2"], Counter({"": 1}))[1].nodes == {ANY: 1}
+    pool.expel("n2", lost=False)
+    books.registers(2, flags=frozenset(), address="10.0.0.77")  # somebody else's
+    assert pool.look([], Counter({"": 1}))[1].nodes == {ANY: 1}
+
+
 def test_hosts_and_what_runs_there(books: Books) -> None:
     books.registers(2, flags=frozenset(), cpus_used=2)
     books.registers(3, reason=LEAVES)

@@ -38,6 +38,7 @@ class SlurmSystem:
         self._alike = NodeKind(ANY, features=frozenset({table.feature}), guessed=True)
         self._rules: Rules | None = None
         self._busy: set[str] = set()
+        self._joining: set[str] = set()  # they may take jobs already, and are among those that are coming
         self._left: dict[str, str] = {}  # addresses of nodes that have left, by name
         self._changing = Lock()
         self._end_signal = lru_cache(10_000)(lambda job: end_signal(self._slurm.script(job)))
@@ -61,7 +62,8 @@ class SlurmSystem:
                          and not self._bound(seen, name)]
                 there = [node for node in ready if "RESERVED" not in node.flags]
             else:
-                there = [node for node in seen.nodes.values() if node.usable and rules.partition in node.partitions]
+                there = [node for node in seen.nodes.values() if node.usable and rules.partition in node.partitions
+                         and node.name not in self._joining - set(ours)]
                 self._reopen(seen, ours)
             fixed = [node.name for node in there if node.name not in ours]
             kinds = self._offered(seen, ours)
@@ -108,6 +110,7 @@ class SlurmSystem:
         """Strike off a record of its name that has another address: a node that registers under it would keep that.
         What ran there goes back into the queue."""
         self._left.pop(member.hostname, None)
+        self._joining.add(member.hostname)
         host = self.hosts().get(member.hostname)
         if host is not None and host.address not in ("", member.address):
             log.info("%s is struck off at its former address %s", host.name, host.address)
@@ -189,6 +192,7 @@ class SlurmSystem:
                 self._busy.add(name)
                 raise
             self._busy.discard(name)
+            self._joining.discard(name)
             if host is not None:
                 self._left[name] = host.address
 
