@@ -186,14 +186,14 @@ class Day:
         rows += ["", f"### A reclaim: {len(self.reclaims)} of the run", "",
                  *stages.table({TITLES[NIGHTLY.name]: self.reclaims}, stages.RECLAIM)]
         rows += ["", "### From `qsub` or `sbatch` to running", "",
-                 "One job, an empty pool, a warm node.", *map(self._waits, self.seen["waits"]),
+                 "One job, an empty pool, a warm node:", "", *map(self._waits, self.seen["waits"]),
                  "", f"The host's load was {self.seen['load']:.1f} (five minutes' average, 2 processors) at the end."]
         return rows
 
     def _waits(self, pool: str) -> str:
         first, *warm = self.seen["waits"][pool]
         written = f"{first:.1f} s where the image had to be written, " if pool == LOADS[0].name else ""
-        return (f"{TITLES[pool]}, `{SUBMIT[pool]}`: {written}{statistics.median(warm):.1f} s (median of "
+        return (f"- {TITLES[pool]}, `{SUBMIT[pool]}`: {written}{statistics.median(warm):.1f} s (median of "
                 f"{', '.join(f'{one:.1f}' for one in warm)}) where the image was on the disk still.")
 
     def _pool_rows(self) -> list[str]:
