@@ -65,7 +65,7 @@ def _nothing_was_seized(lab: SlurmLab) -> None:
 
 @pytest.mark.parametrize("vcm", ["lives", "is dead meanwhile", "is dead and forgets everything"])
 def test_a_node_loses_power_under_a_job_and_another_gets_its_name(lab: SlurmLab, vcm: str) -> None:
-    """It may not be switched, so its address is held back: the other has the name with another address."""
+    """The machine may not be switched, so its address is held back: the other has the name with another address."""
     lab.fresh(maximum=1)
     gate = lab.gate()
     job, = lab.submit(1, gate, "--no-requeue")
