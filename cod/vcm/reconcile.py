@@ -9,6 +9,7 @@ that is said twice is the same to COD as said once. What goes wrong with one ste
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from math import inf
@@ -57,11 +58,12 @@ class Reconciler(RetryingSteps):
         self._open = False
         self._next_look = self._keep_until = 0.0
         self._quiet_until: dict[str, float] = {}  # by nodeset
+        self._in_vain = Counter[str]()  # pauses since one of the nodeset was of use
         self._choosing = DeferredLock()
 
-    def pause_requests(self, nodeset: str) -> None:
+    def pause_requests(self, nodeset: str, seconds: float = AFTER_REFUSAL) -> None:
         """COD has refused a node of this nodeset, or one was of no use: ask for no other for a while."""
-        self._quiet_until[nodeset] = self._clock() + AFTER_REFUSAL
+        self._quiet_until[nodeset] = self._clock() + seconds
 
     async def run(self, state: VcmState, connected: bool) -> float:
         """Return one round; the seconds until there should be another."""
@@ -127,11 +129,14 @@ class Reconciler(RetryingSteps):
         if given_up:
             log.error("%s (%s) is given back: %s", member.hostname, member.node, given_up[0])
             ours.leaving = given_up[0]
-            self.pause_requests(member.nodeset)
+            if self._clock() >= self._quiet_until.get(member.nodeset, 0.0):  # each is installed and erased for nothing
+                self.pause_requests(member.nodeset, AFTER_REFUSAL * 2 ** min(self._in_vain[member.nodeset], 5))
+                self._in_vain[member.nodeset] += 1
             self._remember()
             return
         if added and ours.member == member:  # it may have started anew meanwhile
             log.info("%s (%s) takes part now", member.hostname, member.node)
+            self._in_vain.pop(member.nodeset, None)
             ours.added, ours.member = True, replace(member, since=member.since or self._clock())
             self._remember()
 

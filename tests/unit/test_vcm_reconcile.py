@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,15 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from cod.vcm.link import NmpError
-from cod.vcm.pool import ANY, Demand, Ending, Member, Nodeset, NotYet
+from cod.vcm.pool import ANY, Demand, Ending, GivenUp, Member, Nodeset, NotYet
 from cod.vcm.reconcile import Reconciler
 from cod.vcm.retry import Options
 from cod.vcm.state import OpenRequest, OwnNode, VcmState
+from cod.wire.nmp import bodies
 from cod.wire.nmp.bodies import (
     Body,
     Error,
+    Grant,
     Lease,
     Named,
     Pong,
@@ -127,6 +130,53 @@ def test_a_nodeset_that_cod_refuses_keeps_no_other_from_being_asked_for(tmp_path
         ensureDeferred(reconciler.run(state, True))
         reactor.work()
         assert asked == said
+
+
+class Useless(Farm):
+    """Wants a node, and has use for none but those at an address."""
+
+    def look(self, members: Mapping[str, Member], coming: Counter[str], now: float) -> Demand:
+        return Demand({ANY: 1 - coming[""] - len(members)})
+
+    def add(self, member: Member) -> None:
+        if not member.address:
+            raise GivenUp("it has less than was said")
+
+    def remove(self, member: Member, lost: bool) -> None:
+        pass
+
+
+def test_nodes_of_no_use_are_asked_for_more_and_more_seldom(tmp_path: Path) -> None:
+    reactor, asked, address = Slow(), list[float](), ""
+    state = VcmState("pool", sure=True)
+
+    def ask(body: Body) -> Deferred[Body]:
+        if not isinstance(body, RequestNodes):
+            return succeed(Pong())
+        asked.append(reactor.seconds())
+        one = bodies.Member(f"m{len(asked)}", "n2", address, "active", "e@1")
+        state.hear(Grant(len(asked), body.key, inf, (one,)))
+        return succeed(Request(len(asked), body.key, "granted"))
+
+    reconciler = Reconciler(reactor, reactor, Options("pool", "test 1", tmp_path / "s", interval=1.0), Useless(),
+                            reactor.seconds, ask, lambda: None)
+
+    def turns(count: int) -> None:
+        for _ in range(count):
+            reactor.advance(1.0)
+            ensureDeferred(reconciler.run(state, True))
+            reactor.work()
+
+    turns(500)
+    assert [round(late - early, -1) for early, late in pairwise(asked)] == [60, 120, 240]
+    address = "10.0.0.2"
+    turns(500)
+    assert [ours.added for ours in state.nodes.values()] == [True]
+    state.nodes.clear()
+    asked.clear()
+    address = ""
+    turns(200)
+    assert [round(late - early, -1) for early, late in pairwise(asked)] == [60, 120]
 
 
 class Blind(Farm):
