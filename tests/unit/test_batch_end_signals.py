@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from threading import Event, Thread
 
 import pytest
 
@@ -156,3 +157,31 @@ def test_jobs_are_told_that_the_lease_ends_and_go_on() -> None:
         pool.pool.ending(left, pool.members)
         assert pool.system.said[before:] == said
     assert isinstance(pool.pool, Ending)
+
+
+def test_a_job_that_two_threads_would_tell_at_a_time_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its node leaves while the lease ends: the second thread comes while the first sends the signal."""
+    pool = Pool({"1": 60.0}, n2="1")
+    pool.reclaim()
+    sending, sent, come = Event(), Event(), Event()
+
+    def warn(job: Job) -> None:
+        pool.system.said.append(f"warn {job.id}")
+        sending.set()
+        assert sent.wait(10)
+
+    def ending() -> None:
+        come.set()
+        pool.pool.ending(30.0, pool.members)
+
+    monkeypatch.setattr(pool.system, "warn", warn)
+    threads = [Thread(target=pool.at, args=(0, "n2")), Thread(target=ending)]
+    threads[0].start()
+    assert sending.wait(10)
+    threads[1].start()
+    assert come.wait(10)
+    threads[1].join(0.2)
+    sent.set()
+    for thread in threads:
+        thread.join(10)
+    assert pool.system.said == ["warn 1"]

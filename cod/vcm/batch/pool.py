@@ -219,8 +219,7 @@ class BatchPool:
         by = self._drained_by.get(host.name, 0.0)
         silent = now >= self._unheard_since.get(host.name, now) + self._table.unheard_limit
         if not lost and now < by and not silent:
-            with self._warning:  # a job on several nodes is told once, by the thread of any
-                self._warn(host, by - now)
+            self._warn(host, by - now)
             raise NotYet(f"jobs on {host.name} may end by themselves")
         if now >= self._emptied_from.setdefault(host.name, now) + LEAVING and not lost:
             log.warning("jobs on %s do not go: they end with its daemon", host.name)
@@ -234,14 +233,17 @@ class BatchPool:
         raise NotYet(f"jobs on {host.name} are being put back into the queue")
 
     def _warn(self, host: Host, left: float) -> None:
-        """Send the jobs that have so many seconds left the signal that they want before their end, once."""
+        """Send the jobs that have so many seconds left the signal that they want before their end: once, by whichever
+        thread, as a job may be on several nodes."""
         if not isinstance(self._system, EndSignals):
             return
-        for job in host.jobs:
-            if max(left, 1.0) <= self._system.notice(job) and not any(job.id in jobs for jobs in self._warned.values()):
-                self._system.warn(job)
-                self._warned.setdefault(host.name, set()).add(job.id)
-                log.info("job %s on %s is told that it has %.0f s", job.id, host.name, left)
+        with self._warning:
+            told = set().union(*self._warned.values())
+            for job in host.jobs:
+                if job.id not in told and max(left, 1.0) <= self._system.notice(job):
+                    self._system.warn(job)
+                    self._warned.setdefault(host.name, set()).add(job.id)
+                    log.info("job %s on %s is told that it has %.0f s", job.id, host.name, left)
 
     def _stop(self, member: Member) -> None:
         if self._table.stop:
