@@ -1,11 +1,12 @@
-"""What may happen to a Slurm pool: nodes are reclaimed, or lose power under jobs. Every job is run to its end once, and
-the pool comes to rest again."""
+"""What may happen to a Slurm pool: nodes are reclaimed, lose power under jobs, or grow too old. Every job is run to its
+end once, and the pool comes to rest again."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from tests.system.slurmlab import SlurmLab, slurmlab
 from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("slurm-faults")]
+LIFETIME, LONGEST = 6.0, 1.0  # seconds: of a node, and of a job
+PERIOD = 5.0  # seconds for two looks of the VCM, and for Slurm to tell that a job is over
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +68,7 @@ def _nothing_was_seized(lab: SlurmLab) -> None:
 
 @pytest.mark.parametrize("vcm", ["lives", "is dead meanwhile", "is dead and forgets everything"])
 def test_a_node_loses_power_under_a_job_and_another_gets_its_name(lab: SlurmLab, vcm: str) -> None:
-    """The machine may not be switched, so its address is held back: the other has the name with another address."""
+    """Nobody can switch the dead one, so its address is held back: the other has the name with another address."""
     lab.fresh(maximum=1)
     gate = lab.gate()
     job, = lab.submit(1, gate, "--no-requeue")
@@ -107,3 +110,28 @@ def _dead(lab: SlurmLab, machine: str) -> Iterator[None]:
 
 def _leaving(memory: dict[str, Any], of: int = 6) -> bool:
     return len(memory["nodes"]) < of or any(node["leaving"] for node in memory["nodes"].values())
+
+
+def test_nodes_go_back_when_they_are_too_old_though_jobs_always_wait(lab: SlurmLab) -> None:
+    lab.fresh(maximum=2, lifetime=LIFETIME, idle_limit=600.0)
+    since = time.time()
+    jobs = lab.submit_many(60, LONGEST)
+    until(lambda: len(_stays(lab, since)) >= 4, lambda: f"four went back: {_stays(lab, since)}", 180, 0.1)
+    assert lab.cell.queue(), "jobs still wait"
+    lab.cell.run("scancel", "--user=alice", "--state=PENDING")
+    began = [job for job in jobs if lab.cell.ran(job)]
+    lab.ended(began)
+    lab.once(began)
+    times = [[float(line.split()[2]) for line in lab.cell.ran(job)] for job in began]
+    longest = max(end - start for start, end in times)
+    assert all(LIFETIME <= stay <= LIFETIME + longest + PERIOD for stay in _stays(lab, since)), _stays(lab, since)
+
+
+def _stays(lab: SlurmLab, since: float) -> list[float]:
+    """Return for how long each node was active that came after `since` and has gone."""
+    stays = []
+    for name in lab.stand.hosts:
+        moves = lab.stand.history(name)
+        stays += [after["at"] - move["at"] for move, after in pairwise(moves)
+                  if move["to_state"] == "active" and move["at"] > since]
+    return stays
