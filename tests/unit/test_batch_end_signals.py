@@ -160,7 +160,7 @@ def test_jobs_are_told_that_the_lease_ends_and_go_on() -> None:
 
 
 def test_a_job_that_two_threads_would_tell_at_a_time_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its node leaves while the lease ends: the second thread comes while the first sends the signal."""
+    """A node leaves while the lease ends: the second thread comes while the first sends the signal."""
     pool = Pool({"1": 60.0}, n2="1")
     pool.reclaim()
     sending, sent, come = Event(), Event(), Event()
