@@ -207,4 +207,10 @@ def _state(known: dict[str, Any]) -> VcmState:
 
 def save(state: VcmState, path: Path) -> None:
     """Remember it: on disk when this returns."""
-    put(path, json.dumps(dataclasses.asdict(state), indent=1).encode())
+    put(path, json.dumps(state, default=_plain).encode())
+
+
+def _plain(one: Any) -> dict[str, Any]:
+    """Return a dataclass's fields; `dataclasses.asdict` would copy all that is in them, and take three times as long.
+    """
+    return {name: getattr(one, name) for name in one.__dataclass_fields__}
