@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cod.vcm.batch.commands import CommandFailed
-from cod.vcm.batch.pool import LEAVING, STALE
+from cod.vcm.batch.pool import LEAVING, MOST_TOLD, STALE
 from cod.vcm.gridengine.view import Running, View, Waiting
 from cod.vcm.pool import GivenUp, NotYet
 from cod.wire.nmp.bodies import Reclaim
@@ -53,6 +53,15 @@ def test_nodes_that_leave_count_among_the_most_that_a_pool_has() -> None:
     del ground.cell.hosts["n2"]
     ground.pool.remove(member("n2"), False)
     assert grows(ground.look()) == 2
+
+
+def test_very_many_jobs_that_no_node_could_run_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    ground = Ground()
+    ground.cell.waiting = tuple(Waiting(number, "qw", resources={"gpu": "1"}) for number in range(1000))
+    for _ in range(2):
+        ground.look()
+    assert len(caplog.messages) == MOST_TOLD + 1
+    assert caplog.messages[-1] == "no node of this pool could run 900 jobs more"
 
 
 # ---------------------------------------------------------------- joining

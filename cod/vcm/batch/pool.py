@@ -16,6 +16,7 @@ from cod.vcm.batch.system import BatchSystem, EndSignals, Host, Job, Wants
 from cod.vcm.pool import Demand, GivenUp, Member, Named, NotYet, Reclaim
 
 STALE = 5.0  # seconds for which a node that leaves when its jobs have ended is not looked at again
+MOST_TOLD = 100  # lines of the log about jobs, at a look
 LEAVING = 30.0  # seconds for jobs to be put back into the queue and a node to be taken out
 
 log = logging.getLogger("cod.vcm")
@@ -79,8 +80,11 @@ class BatchPool:
         return tuple(sorted(name for name, began in since.items() if now >= began + limit))
 
     def _tell_never(self, wants: Wants) -> None:
-        for sentence in set(wants.never) - self._asked_in_vain:
+        new = [sentence for sentence in wants.never if sentence not in self._asked_in_vain]
+        for sentence in new[:MOST_TOLD]:
             log.warning("no node of this pool could run %s", sentence)
+        if len(new) > MOST_TOLD:
+            log.warning("no node of this pool could run %d jobs more", len(new) - MOST_TOLD)
         self._asked_in_vain = set(wants.never)
 
     def ending(self, left: float, members: Mapping[str, Member]) -> None:
