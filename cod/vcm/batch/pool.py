@@ -15,7 +15,7 @@ from cod.vcm.batch.settings import BatchTable
 from cod.vcm.batch.system import BatchSystem, EndSignals, Host, Job, Wants
 from cod.vcm.pool import Demand, GivenUp, Member, Named, NotYet, Reclaim
 
-STALE = 5.0  # seconds for which a node that leaves when its jobs have ended is not looked at again
+STALE = 5.0  # seconds at most for which a node that leaves when its jobs have ended is not looked at again
 MOST_TOLD = 100  # lines of the log about jobs, at a look
 LEAVING = 30.0  # seconds for jobs to be put back into the queue and a node to be taken out
 
@@ -210,7 +210,7 @@ class BatchPool:
         """Return whether a node stays for its jobs' sake, however long they take, as it did a moment ago."""
         if self._drained_by.get(name) != inf:
             return False
-        host = self._hosts(STALE).get(name)
+        host = self._hosts(min(STALE, self._table.lifetime / 60)).get(name)
         return host is not None and host.closed and host.heard and bool(host.jobs)
 
     def _empty(self, member: Member, host: Host, lost: bool) -> None:
