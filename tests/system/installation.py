@@ -48,8 +48,9 @@ fi
 sleep infinity & while :; do wait; done
 """
 WAITS = """\
+exec 9<> <(:)  # nothing comes from there: `read` waits without a process for each look
 case $1 in
-  /*) until [ -e $1 ]; do sleep 0.1; done ;;
+  /*) until [ -e $1 ]; do read -rt 0.1 -u 9; done ;;
   *) sleep $1 ;;
 esac
 """
@@ -114,7 +115,7 @@ class Installation:
             file.chmod(0o755)
         note = f"$(hostname) $(date +%s.%N) >> {self.jobs}/{self.job}\n"
         script = self.jobs / "job.sh"
-        script.write_text(f"#!/bin/sh\necho start {note}{WAITS}echo end {note}")
+        script.write_text(f"#!/bin/bash\necho start {note}{WAITS}echo end {note}")
         script.chmod(0o755)
 
     def up(self, template: str, size: int = 1, *options: str) -> None:

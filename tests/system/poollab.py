@@ -19,7 +19,7 @@ from cod.flows.people import groups
 from cod.states import RequestState
 from cod.store.engine import Tx
 from cod.store.scheduler import requests
-from tests.system.installation import Installation, toml
+from tests.system.installation import HEAD, Installation, toml
 from tests.system.site_images import offer
 from tests.system.stand import Stand, ip
 from tests.waiting import until
@@ -227,6 +227,25 @@ class PoolLab(Generic[Made]):
     def said(self) -> str:
         """What the VCM has said in this story."""
         return self.cell.log()[self._mark:]
+
+
+# What lasts for a moment only may be over before somebody looks: as long as jobs wait, each of these stays true of what
+# the VCM has written down.
+
+
+def asked(memory: dict[str, Any]) -> bool:
+    """Return whether nodes were asked for."""
+    return bool(memory["requests"]) or len(memory["nodes"]) > 1
+
+
+def leaving(memory: dict[str, Any], of: int) -> bool:
+    """Return whether one of `of` nodes, the head among them, is leaving or has left."""
+    return len(memory["nodes"]) < of or any(node["leaving"] for node in memory["nodes"].values())
+
+
+def some_node(truth: Callable[[Any], Any]) -> Callable[[Any], bool]:
+    """Return a question whether something is true of some node besides the head."""
+    return lambda memory: any(truth(node) for node in memory["nodes"].values() if node["member"]["hostname"] != HEAD)
 
 
 def _pending(tx: Tx) -> list[Any]:

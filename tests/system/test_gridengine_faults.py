@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.system.gridlab import GridLab, gridlab
-from tests.system.installation import HEAD
+from tests.system.poollab import asked, leaving, some_node
 from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("gridengine-faults")]
@@ -33,7 +33,7 @@ def lab(shared: GridLab) -> Iterator[GridLab]:
 def test_the_master_dies_while_the_pool_grows(lab: GridLab) -> None:
     before, gate = lab.memory()["keys"], lab.gate()
     jobs = lab.submit(6, gate)
-    lab.remembers(_asked, "nodes are asked for")
+    lab.remembers(asked, "nodes are asked for")
     lab.kill_master()
     try:
         lab.says("not so: ")
@@ -50,26 +50,10 @@ def _all_active(memory: dict[str, Any]) -> bool:
     return all(node["member"]["state"] == "active" for node in memory["nodes"].values())
 
 
-# What lasts for a moment only may be over before somebody looks: as long as jobs wait, each of these stays true.
-
-
-def _asked(memory: dict[str, Any]) -> bool:
-    return bool(memory["requests"]) or len(memory["nodes"]) > 1
-
-
-def _leaving(memory: dict[str, Any], of: int = 4) -> bool:
-    return len(memory["nodes"]) < of or any(node["leaving"] for node in memory["nodes"].values())
-
-
-def _node(truth: Callable[[Any], Any]) -> Callable[[Any], bool]:
-    """Return a question whether something is true of some node besides the head."""
-    return lambda memory: any(truth(node) for node in memory["nodes"].values() if node["member"]["hostname"] != HEAD)
-
-
 @pytest.mark.parametrize("steps", [
-    {"asked": _asked, "added": _node(lambda node: node["added"]),
-     "leaving": lambda memory: len(memory["nodes"]) == 1 or _node(lambda node: node["leaving"])(memory)},
-    {"granted": _node(lambda node: True), "adding": _node(lambda node: node["member"]["state"] == "active")},
+    {"asked": asked, "added": some_node(lambda node: node["added"]),
+     "leaving": lambda memory: len(memory["nodes"]) == 1 or some_node(lambda node: node["leaving"])(memory)},
+    {"granted": some_node(lambda node: True), "adding": some_node(lambda node: node["member"]["state"] == "active")},
 ], ids=" ".join)
 def test_its_vcm_dies_again_and_again(lab: GridLab, steps: dict[str, Callable[[Any], Any]]) -> None:
     gate = lab.gate()
@@ -90,9 +74,9 @@ def test_its_vcm_dies_while_nodes_are_reclaimed(lab: GridLab) -> None:
     jobs = lab.submit(5, gate)
     until(lambda: sum(bool(lab.placed(job)) for job in jobs) == 3, "three of them run", 180)
     lab.stand.cod("vcluster", "create", "web", "--size", "1", "--template", "exec", "--group", "top")
-    lab.remembers(lambda memory: memory["reclaims"] or _leaving(memory), "it has heard of the reclaim")
+    lab.remembers(lambda memory: memory["reclaims"] or leaving(memory, 4), "it has heard of the reclaim")
     lab.restart_vcm(**ONE_SLOT)
-    lab.remembers(_leaving, "a node is leaving")
+    lab.remembers(lambda memory: leaving(memory, 4), "a node is leaving")
     lab.restart_vcm(**ONE_SLOT)
     until(lambda: lab.active("web") == 1, "the other is there", 180, 0.1)
     reclaim, = lab.stand.cod("reclaim", "list")
@@ -109,13 +93,13 @@ def test_its_vcm_dies_while_nodes_are_reclaimed(lab: GridLab) -> None:
 def test_cod_dies_while_the_pool_grows_and_shrinks(lab: GridLab) -> None:
     gate = lab.gate()
     jobs = lab.submit(6, gate)
-    lab.remembers(_asked, "nodes are asked for")
+    lab.remembers(asked, "nodes are asked for")
     lab.stand.kill()
     lab.stand.serve()
     gate.touch()
     lab.ended(jobs)
     lab.once(jobs)
-    lab.remembers(_leaving, "nodes are leaving")
+    lab.remembers(lambda memory: leaving(memory, 4), "nodes are leaving")
     lab.stand.kill()
     lab.stand.serve()
 

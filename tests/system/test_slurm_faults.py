@@ -1,20 +1,23 @@
-"""What may happen to a Slurm pool: nodes are reclaimed, lose power under jobs, or grow too old. Every job is run to its
-end once, and the pool comes to rest again."""
+"""What may happen to a Slurm pool: nodes are reclaimed or lose power under jobs, slurmctld, VCM or COD dies at a bad
+moment, nodes grow too old. Every job is run to its end once, and the pool comes to rest again."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from tests.system.poollab import asked, leaving, some_node
 from tests.system.slurmlab import SlurmLab, slurmlab
 from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("slurm-faults")]
+JOBS = 200
 LIFETIME, LONGEST = 6.0, 1.0  # seconds: of a node, and of a job
 PERIOD = 5.0  # seconds for two looks of the VCM, and for Slurm to tell that a job is over
 
@@ -46,7 +49,7 @@ def test_a_reclaim_takes_idle_nodes_then_those_whose_jobs_started_last(lab: Slur
     before = {job: lab.placed(job) for job in [*jobs, brief]}
     assert len(set(before.values())) == 5
     lab.stand.cod("vcluster", "create", "web", "--size", "2", "--template", "exec", "--group", "top")
-    lab.remembers(lambda memory: memory["reclaims"] or _leaving(memory), "it has heard of the reclaim")
+    lab.remembers(lambda memory: memory["reclaims"] or leaving(memory, 6), "it has heard of the reclaim")
     heard = time.monotonic()
     lab.says("reclaim 1 is answered", 60)
     assert time.monotonic() - heard < 2.0
@@ -108,8 +111,57 @@ def _dead(lab: SlurmLab, machine: str) -> Iterator[None]:
         lab.stand[machine].on()
 
 
-def _leaving(memory: dict[str, Any], of: int = 6) -> bool:
-    return len(memory["nodes"]) < of or any(node["leaving"] for node in memory["nodes"].values())
+STEPS: dict[str, Callable[[Any], Any]] = {
+    "asked": asked, "granted": some_node(lambda node: True),
+    "active": some_node(lambda node: node["member"]["state"] == "active"),
+    "added": some_node(lambda node: node["added"])}
+
+
+def test_everybody_dies_at_every_step_and_no_job_is_lost(lab: SlurmLab) -> None:
+    """A third of the jobs for each of the three: VCM, slurmctld, COD. No job ends while slurmctld is killed: it writes
+    down what it does within five seconds, and would run again what has ended since."""
+    lab.fresh(maximum=5, unheard_limit=5.0)
+    lab.cell.nodes_are(4)
+    jobs: list[int] = []
+    with _no_name_twice(lab):
+        for number, kill in enumerate((lab.die_vcm, lab.die_master, lab.die_cod)):
+            before, gate = lab.memory()["keys"], lab.gate()
+            share = lab.submit_many(JOBS * (number + 1) // 3 - len(jobs), gate)
+            jobs += share
+            for what, truth in STEPS.items():
+                lab.remembers(truth, f"{what}, before {kill.__name__}")
+                kill()
+            lab.started(share, 1)
+            kill()
+            gate.touch()
+            lab.ended(share)
+            lab.remembers(lambda memory: leaving(memory, 6), "nodes are leaving")
+            kill()
+            assert lab.memory()["keys"] - before <= 5 or kill == lab.die_master  # nothing was asked for twice
+            lab.shrunk()
+    ends = {job: sum(line.startswith("end") for line in lab.cell.ran(job)) for job in jobs}
+    assert len(ends) == JOBS
+    assert [job for job, count in ends.items() if count != 1] == []
+
+
+@contextmanager
+def _no_name_twice(lab: SlurmLab) -> Iterator[None]:
+    """Look again and again whether a host of the pool is two machines."""
+    ending, twice = threading.Event(), list[str]()
+
+    def watch() -> None:
+        while not ending.wait(0.2):
+            names = [node.hostname for node in map(lab.stand.node, lab.stand.hosts) if node.hostname]
+            twice.extend(name for name in set(names) if names.count(name) > 1)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        thread.join()
+    assert not twice
 
 
 def test_nodes_go_back_when_they_are_too_old_though_jobs_always_wait(lab: SlurmLab) -> None:
