@@ -1,6 +1,6 @@
-"""A stock Debian 12 from packages, on whole machines: primed, booted on BIOS and UEFI, logged in to by the owner's key.
+"""A stock Debian 12 from packages, on a whole machine: primed, booted, logged in to by the owner's key.
 
-The machines are unlike each other and unlike those that the small images know: the system brings the drivers itself.
+The machine has UEFI; those of test_members.py, which boot a variant of the image, have a BIOS.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ listen = ["{API}"]
 plain = true
 """
 MACHINES = (
-    LabNode("b1", "bios", memory=768, nics=(LabNic("e1000"),), disks=(LabDisk(3 << 30, "ahci"),)),
     LabNode("u1", "uefi", memory=768, nics=(LabNic("virtio-net-pci"),), disks=(LabDisk(3 << 30, "nvme"),)),
 )
 USER_DATA = """

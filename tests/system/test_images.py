@@ -1,4 +1,6 @@
-"""Each image boots from its disk on each firmware it is for, as COD boots a node: network first, then the disk."""
+"""Each image boots from its disk, as COD boots a node: network first, then the disk. One firmware for each here:
+test_disk_order.py and test_layouts.py boot hello-a on UEFI, test_capture.py hello-b on both, after a power cut too.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,8 @@ pytestmark = [pytest.mark.system, pytest.mark.xdist_group("images")]
 
 PATTERN = b"COD-USER-DATA written under hello-"
 WHERE = {  # node -> image, what the machine is
-    "a1": ("hello-a", LabNode("a1", "bios", disks=(LabDisk(1 << 30, "virtio"),))),
-    "a2": ("hello-a", LabNode("a2", "uefi", disks=(LabDisk(1 << 30, "ahci"),))),
-    "b1": ("hello-b", LabNode("b1", "bios", nics=(LabNic("e1000"),), disks=(LabDisk(1 << 30, "ahci"),))),
-    "b2": ("hello-b", LabNode("b2", "uefi", disks=(LabDisk(1 << 30, "nvme"),))),
+    "a1": ("hello-a", LabNode("a1", "bios", nics=(LabNic("e1000"),), disks=(LabDisk(1 << 30, "ahci"),))),
+    "b1": ("hello-b", LabNode("b1", "uefi", disks=(LabDisk(1 << 30, "nvme"),))),
     "o1": ("opaque", LabNode("o1", "bios", disks=(LabDisk(256 << 20, "virtio"),))),
 }
 DNSMASQ = """
@@ -55,7 +55,7 @@ dhcp-range=fd00:77::,ra-only,64
 def facts() -> dict[str, dict[str, Any]]:
     """The built images' facts; they are built if they are not up to date."""
     out = build.CHECKOUT / "build/images"
-    return {name: build.build(name, out, build.CHECKOUT / "build/cache/images") for name in build.NAMES}
+    return {name: build.build(name, out, build.CHECKOUT / "build/cache/images") for name, _ in WHERE.values()}
 
 
 @pytest.fixture(scope="module")
@@ -91,15 +91,15 @@ def serve(spec: LabSpec, folder: Path) -> None:
                            stdout=log, stderr=log)
 
 
-def line(lab: str, node: str, boots: int = 1) -> dict[str, str]:
-    """Switch the node on, if it is off; the words of the hello line of its `boots`th boot."""
+def line(lab: str, node: str) -> dict[str, str]:
+    """Switch the node on, if it is off; the words of its hello line."""
     control.power(lab, node, "on")
 
     def search() -> dict[str, str] | None:
         text = control.console(lab, node).read_bytes().decode(errors="replace")
         hellos = [row.partition("hello: ")[2] for row in text.split("\n")[:-1] if "hello: " in row]  # whole lines
         words = [dict(word.split("=", 1) for word in hello.split() if "=" in word) for hello in hellos]
-        return next((each for each in words if each.get("boots") == str(boots)), None)
+        return next((each for each in words if each.get("boots") == "1"), None)
 
     found: dict[str, str] = until(search, f"{node} says hello", 600)
     return found
@@ -125,7 +125,7 @@ def test_the_opaque_image_says_hello_with_its_own_boot_code(lab: str) -> None:
     assert "cannot read" not in text()
 
 
-@pytest.mark.parametrize("node", ["a1", "a2", "b1", "b2"])
+@pytest.mark.parametrize("node", ["a1", "b1"])
 def test_a_hello_image_says_who_it_is(lab: str, facts: dict[str, dict[str, Any]], node: str) -> None:
     image, machine = WHERE[node]
     hello = line(lab, node)
@@ -143,12 +143,9 @@ def test_a_hello_image_says_who_it_is(lab: str, facts: dict[str, dict[str, Any]]
 
 
 @pytest.mark.parametrize("node", ["a1", "b1"])
-def test_what_a_user_leaves_behind_is_on_the_disk_and_outlives_a_power_cut(lab: str, node: str) -> None:
+def test_what_a_user_leaves_behind_is_on_the_disk(lab: str, node: str) -> None:
     line(lab, node)
-    disk = record.folder(lab) / f"disks/{node}-0.img"
-    assert disk.read_bytes().count(PATTERN) > 10_000
-    control.power(lab, node, "reset")
-    assert line(lab, node, boots=2)["image"] == WHERE[node][0]
+    assert (record.folder(lab) / f"disks/{node}-0.img").read_bytes().count(PATTERN) > 10_000
 
 
 def test_the_same_inputs_make_the_same_bytes(tmp_path: Path, facts: dict[str, dict[str, Any]]) -> None:

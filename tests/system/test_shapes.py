@@ -1,4 +1,4 @@
-"""Machines of four shapes at once, from power-on to active, without one step that had to be repeated.
+"""Machines of two shapes at once, from power-on to active, without one step that had to be repeated.
 
 `make matrix` tries all shapes. UEFI firmware lists a NIC with an iPXE ROM several times, and the entries that it goes
 through after a served local boot were taken for a failed boot: such machines were primed for ever.
