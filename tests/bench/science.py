@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -58,8 +59,9 @@ def ran(scenario: dict[str, Any], changes: dict[str, str] | None = None) -> Simu
 def ways() -> None:
     """Two pools that want 25 and 6.25 of 20 nodes, shared in each way."""
     rows = []
-    for name, changes in WAYS.items():
-        found = ran(tables.load("docs/examples/two-pools.toml"), changes).result()
+    with ProcessPoolExecutor() as processors:
+        results = list(processors.map(_way, WAYS.values()))
+    for name, found in zip(WAYS, results, strict=True):
         large, small = (found["by"]["group"][one] for one in ("large", "small"))
         rows.append((name, f"{large['share'] + small['share']:.1%}", f"{large['nodes_held']:.2f}",
                      f"{small['nodes_held']:.2f}", f"{large['wait']['mean']:,.0f} s", f"{small['wait']['mean']:,.0f} s",
@@ -68,25 +70,20 @@ def ways() -> None:
                  "Nodes moved", "Jobs begun anew"), rows)
 
 
+def _way(changes: dict[str, str]) -> dict[str, Any]:
+    return ran(tables.load("docs/examples/two-pools.toml"), changes).result()
+
+
 # ---------------------------------------------------------------- gaps
 
 
 def gaps() -> None:
     """Fill the gaps of a small site with a preemptible filler; a time limit is exact with probability `p`."""
     found: dict[tuple[float, bool], list[dict[str, Any]]] = {}
-    with TemporaryDirectory() as folder:
-        trace = Path(folder, "jobs.swf")
-        for p, seed, filled in itertools.product(EXACT, SEEDS, (False, True)):
-            scenario = tables.load("docs/examples/filler.toml")
-            mixed, filler = scenario["demand"]
-            trace.write_text(_jobs(mixed, p, seed))
-            scenario["type"][0]["blocks"] = [NODES]
-            scenario["demand"] = [
-                {"name": "mixed", "group": "batch", "model": "trace", "by": "job", "file": str(trace)}]
-            if filled:
-                scenario["demand"].append(filler | {"preemptible": True, "arrivals": {"per_day": FILLERS}})
-            found.setdefault((p, filled), []).append(ran(scenario, {
-                "seed": str(seed), "days": str(DAYS), "run_on": "0", "policy.hold_after": "1"}).result())
+    cases = list(itertools.product(EXACT, (False, True), SEEDS))
+    with ProcessPoolExecutor() as processors:
+        for (p, filled, _), result in zip(cases, processors.map(_gap, cases), strict=True):
+            found.setdefault((p, filled), []).append(result)
 
     def mean(p: float, filled: bool, path: str) -> float:
         return fmean(metric(one, path) for one in found[p, filled])
@@ -103,6 +100,22 @@ def gaps() -> None:
         [Line(label, [(p, 100 * mean(p, filled, used)) for p in EXACT], dots=[""] * len(EXACT))
          for label, filled in (("batch jobs alone", False), ("with a preemptible filler", True))],
         Axis("probability that a time limit is exact"), Axis("nodes' time used, %")))
+
+
+def _gap(case: tuple[float, bool, int]) -> dict[str, Any]:
+    """Return the figures of one run: how exact time limits are, whether there is a filler, the seed."""
+    p, filled, seed = case
+    scenario = tables.load("docs/examples/filler.toml")
+    mixed, filler = scenario["demand"]
+    with TemporaryDirectory() as folder:
+        trace = Path(folder, "jobs.swf")
+        trace.write_text(_jobs(mixed, p, seed))
+        scenario["type"][0]["blocks"] = [NODES]
+        scenario["demand"] = [{"name": "mixed", "group": "batch", "model": "trace", "by": "job", "file": str(trace)}]
+        if filled:
+            scenario["demand"].append(filler | {"preemptible": True, "arrivals": {"per_day": FILLERS}})
+        return ran(scenario, {
+            "seed": str(seed), "days": str(DAYS), "run_on": "0", "policy.hold_after": "1"}).result()
 
 
 def _jobs(rule: dict[str, Any], p: float, seed: int) -> str:
