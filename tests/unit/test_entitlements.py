@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,8 +16,8 @@ from hypothesis import strategies as st
 from cod.model import Group, Policy
 from cod.policy.scheduler import explain
 from cod.policy.scheduler.allocate import decide
-from cod.policy.scheduler.preemption import Kept
-from cod.policy.scheduler.snapshot import ANYTHING, Allocation, Decision, Entitlement, Snapshot
+from cod.policy.scheduler.preemption import Candidates, Kept, Level
+from cod.policy.scheduler.snapshot import ANYTHING, PREEMPTIBLE, Allocation, Decision, Entitlement, Snapshot
 from cod.policy.sharing import entitlements
 from tests.unit.policy_sites import BIG, NOW, POLICY, SMALL, holder, kind, lot, shuffled, site, snapshots, wish
 
@@ -80,6 +83,31 @@ def test_the_order_of_rows_means_nothing(drawn: Snapshot, entitled: dict[int, En
 def test_groups_that_may_have_anything_change_nothing(seen: Snapshot) -> None:
     anything = owned(seen, {one: Entitlement() for one in range(9, 13)})
     assert decide(anything, POLICY, NOW) == decide(owned(seen, {}), POLICY, NOW)
+
+
+@given(snapshots(contended=True), ENTITLEMENTS, st.randoms(use_true_random=False))
+def test_what_can_be_taken_is_known_after_each_change(
+    drawn: Snapshot, entitled: dict[int, Entitlement], random: Any
+) -> None:
+    seen = owned(drawn, entitled)
+    lenders = Candidates(seen, NOW)
+    changes: list[Callable[[Candidates], object]] = []
+    levels = [Level(one, equals) for one in (PREEMPTIBLE, 0, 1, 2) for equals in ("", "share", "guarantee")]
+    kinds = sorted({one.kind for one in seen.holdings})
+    for _ in range(6 if kinds else 0):
+        loans = lenders.lend(random.choice(kinds), random.randint(1, 2), random.choice(levels), 0)
+        gained = random.randint(9, 12), random.randint(1, 3)
+        changes.append(partial(Candidates.lose, loans=loans))
+        lenders.add(*gained)
+        changes.append(partial(Candidates.add, group_id=gained[0], nodes=gained[1]))
+        if random.random() < 0.3:
+            lenders.give_back(loans)
+            changes.append(partial(Candidates.give_back, loans=loans))
+        anew = Candidates(seen, NOW)
+        for change in changes:
+            change(anew)
+        for one, level, but in itertools.product(kinds, levels, (0, *seen.holders)):
+            assert lenders.most(one, level, but) == anew.most(one, level, but)
 
 
 def test_nobody_has_an_entitlement_where_all_is_off() -> None:
