@@ -375,7 +375,7 @@ class Candidates:
         if level not in known:
             able = [(holder, self.able(kind, holder)) for holder in self._mobile.get(kind, ())
                     if self._priority[holder] <= level.priority]
-            known[level] = sorted(able, key=lambda one: (-one[1], one[0]))
+            known[level] = sorted((one for one in able if one[1]), key=lambda one: (-one[1], one[0]))
         return known[level]
 
     def able(self, kind: NodeKind, holder: int) -> int:
