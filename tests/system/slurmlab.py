@@ -62,14 +62,20 @@ class SlurmLab(PoolLab[SlurmCell]):
         self.cell.run("kill", "-9", (self.cell.own / "slurmctld.pid").read_text().strip())
 
     def die_master(self) -> None:
-        """Kill slurmctld once it has written down what it knows, which takes it up to five seconds, and start it."""
+        """Kill slurmctld once it has written down what it knows, and start it."""
+        job = self.saved()
+        self.kill_master()
+        self.start_master()
+        self.cell.run("scancel", str(job))
+
+    def saved(self) -> int:
+        """Wait until slurmctld has written down what it knows, which takes it up to five seconds; return the held job
+        that it wrote down for that."""
         now, state = time.time(), self.cell.own / "state"
         job = self.cell.submit(1, "--hold")  # something to write
         until(lambda: (state / "job_state").stat().st_mtime >= now and not list(state.glob("*.new")),
               "slurmctld writes down what it knows", 60)
-        self.kill_master()
-        self.start_master()
-        self.cell.run("scancel", str(job))
+        return job
 
     def die_vcm(self) -> None:
         """Kill the VCM and start it again."""

@@ -104,6 +104,8 @@ def test_a_cluster_that_does_not_answer_is_left_alone(lab: SlurmLab) -> None:
     gate = lab.gate()
     jobs = lab.submit(2, gate)
     until(lambda: all(lab.placed(job) for job in jobs), "they run", 180)
+    lab.remembers(lambda memory: sum(node["added"] for node in memory["nodes"].values()) == 3, "their nodes take part")
+    lab.saved()
     lab.kill_master()
     lab.says("it reports errors")
     time.sleep(3)

@@ -70,7 +70,7 @@ def test_what_changes_between_two_lists_is_no_contradiction(
 
 
 @pytest.mark.parametrize(("command", "answer", "error"), [
-    ("squeue", (0, squeue(errors=[{"error": "Unspecified error"}]).decode(), ""), NotUnderstood),
+    ("squeue", (0, squeue(errors=[{"error": "Unspecified error"}]).decode(), ""), CommandFailed),
     ("squeue", (1, "", "slurm_load_jobs error"), CommandFailed), ("sinfo", (0, "", ""), NotUnderstood),
     ("reservation", (1, "", "slurm_load_reservations error: Unable to contact slurm controller"), CommandFailed),
     ("reservation", (0, "something else", ""), NotUnderstood),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cod.vcm.batch.commands import NotUnderstood
+from cod.vcm.batch.commands import CommandFailed, NotUnderstood
 from cod.vcm.slurm import view
 
 JOB: dict[str, Any] = {
@@ -65,7 +65,6 @@ def test_nodes() -> None:
 
 @pytest.mark.parametrize("output", [
     b"", b"slurm_load_jobs error: Unable to contact slurm controller", b"[]", b'{"jobs": []}', squeue({})[:400],
-    squeue(errors=[{"description": "Failed while looking for jobs"}]),  # with status 0: no controller answers
     squeue({"job_state": "DREAMING"}), squeue({"cpus": "1"}), squeue({"cpus": {"set": True, "number": 1}}),
     squeue({"nodes": "n[1-"}), squeue({"nodes": "n[1-x]"}), squeue({"nodes": None}),
     squeue({"array_task_string": "9-1"}), squeue({"array_task_string": "1-2:0"}),
@@ -78,12 +77,20 @@ def test_jobs_that_cannot_be_understood_are_not_guessed_at(output: bytes) -> Non
 
 
 @pytest.mark.parametrize("output", [
-    b"", b"{}", sinfo({})[:300], sinfo(errors=[{"error": "Unspecified error", "errno": -1}]),
+    b"", b"{}", sinfo({})[:300],
     sinfo({"state": "asleep"}), sinfo({"cpus": "4"}), sinfo({"gres": "gpu:a100:many:2"}), sinfo({"address": None}),
 ])
 def test_nodes_that_cannot_be_understood_are_not_guessed_at(output: bytes) -> None:
     with pytest.raises(NotUnderstood):
         view.nodes(output)
+
+
+def test_a_controller_that_does_not_answer_has_no_empty_pool() -> None:
+    """The commands end with status 0 then, and list nothing."""
+    with pytest.raises(CommandFailed, match="Failed while looking for jobs"):
+        view.jobs(squeue(errors=[{"description": "Failed while looking for jobs"}]))
+    with pytest.raises(CommandFailed, match="Unspecified error"):
+        view.nodes(sinfo(errors=[{"error": "Unspecified error", "errno": -1}]))
 
 
 def test_what_is_wrong_is_said() -> None:

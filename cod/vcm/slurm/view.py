@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cod.model import field_error
-from cod.vcm.batch.commands import NotUnderstood
+from cod.vcm.batch.commands import CommandFailed, NotUnderstood
 
 LARGEST = 256 * 2**20  # bytes of one command's output
 
@@ -204,12 +204,12 @@ D = TypeVar("D", _Jobs, _Nodes)
 
 
 def jobs(output: bytes) -> list[SlurmJob]:
-    """Return the jobs that are not over. Raises `NotUnderstood`."""
+    """Return the jobs that are not over. Raises `NotUnderstood`, or `CommandFailed` where the output has errors."""
     return [_job(one) for one in _document("squeue", output, _Jobs).jobs if one.job_state not in OVER]
 
 
 def nodes(output: bytes) -> dict[str, SlurmNode]:
-    """Return the nodes by name, without those that only say what nodes may be (FUTURE). Raises `NotUnderstood`."""
+    """Return the nodes by name, without those that only say what nodes may be (FUTURE). Raises as `jobs` does."""
     return {one.name: _node(one) for one in _document("sinfo", output, _Nodes).nodes if one.state != "future"}
 
 
@@ -222,8 +222,8 @@ def _document(command: str, output: bytes, shape: type[D]) -> D:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the document"
         raise NotUnderstood(f"{command} --json: {where}: {field_error(first)}") from None
-    if read.errors:
-        raise NotUnderstood(f"{command} --json: it reports errors: {read.errors[0]}")
+    if read.errors:  # with status 0, and an empty list: the controller does not answer
+        raise CommandFailed(f"{command} --json: it reports errors: {read.errors[0]}")
     return read
 
 
