@@ -45,7 +45,10 @@ def test_machines_of_both_firmwares_run_jobs(tmp_path: Path) -> None:
             f"SLURM_CONTROLLER=head\nSLURM_CONTROLLER_ADDRESS={SERVER}\nMUNGE_KEY={head.key}\nUSERS=alice:{USER}\n"
             "</user-data></personalise>"))
         stand.cod("template", "add", str(template), "--group", "physics")
-        stand.cod("vcluster", "create", "slurm", "--size", "2", "--template", "slurmd", "--group", "physics")
+        for machine in machines:
+            stand.reaches(machine.name, "inactive")
+        stand.cod("vcluster", "create", "slurm", "--size", "2", "--template", "slurmd", "--group", "physics",
+                  "--spread")
         for number, machine in enumerate(machines, 1):
             found = stand.reaches(machine.name, "active")
             name, address = found["hostname"], found["address"]
