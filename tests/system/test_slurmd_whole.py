@@ -59,4 +59,5 @@ def test_machines_of_both_firmwares_run_jobs(tmp_path: Path) -> None:
             assert words[:2] == [name, f"job_{number}/step_0"], "Slurm has it in a control group"
             assert abs(int(words[2]) - time.time()) < 60
             assert words[3:] == [address, "0", "0"], "neither COD nor a file tells a job the munge key"
-            assert "registered as" in stand.console(machine.name)
+        stand.wait(lambda: all("slurmd: registered as" in stand.console(machine.name) for machine in machines),
+                   "the consoles say so", 60)
