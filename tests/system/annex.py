@@ -7,7 +7,7 @@ same server and member of the same vcluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,13 +42,14 @@ class Annex:
 
 
 @contextmanager
-def annex(rack: Rack) -> Iterator[Annex]:
-    """The rack with a head's machine beside it, switched off, and a template for it alone."""
+def annex(rack: Rack, heads: Sequence[str] = (HEAD,)) -> Iterator[Annex]:
+    """The rack with machines for heads beside it, switched off, and a template for them alone."""
     rack.folder.parent.chmod(0o711)  # jobs are other people's
     made = Annex(rack)
     try:
-        host = made.hosts[HEAD] = Host(made, HEAD, 99, 64 << 20)
-        rack.machines[host.mac] = {"name": HEAD}
+        for number, name in enumerate(heads):
+            host = made.hosts[name] = Host(made, name, 99 - number, 64 << 20)
+            rack.machines[host.mac] = {"name": name}
         rack.cod("image", "add", HEAD, str(make_image(rack.folder, HEAD)), "--wait")
         _add_template(rack, TEMPLATE)
         yield made

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from xml.sax.saxutils import escape
 
 from cod.client import ApiError, Unreachable
 from cod.lab.spec import LabDisk, LabNode
@@ -34,7 +35,7 @@ warm_low = 0
 warm_high = {warm}
 idle_time = 1
 """
-SEED = f'<personalise seed="nocloud"><user-data>USERS=alice:{USER}\n</user-data></personalise>'
+SEED = f"USERS=alice:{USER}\n"
 KNOBS = {"maximum": len(MACHINES), "idle_limit": 5.0, "calm": 5.0, "join_time": 300.0}
 PATIENCE = 900.0  # seconds for a step, on a busy host
 PERIOD = 0.25  # seconds between looks
@@ -148,7 +149,7 @@ def story(*, warm: int = 0, cache: bool = False) -> Iterator[Story]:
     """
     machines = [LabNode(name, "bios", memory=512, disks=(LabDisk(640 << 20),)) for name in MACHINES]
     with rack(machines, patience=3.0, policy=POLICY.format(warm=warm) + POWERLESS) as stand, annex(stand) as beside:
-        _offer(stand, cache)
+        offer_batch_host(stand, IMAGE, SEED, cache=cache)
         for name in MACHINES:
             stand.power(name, "on")
         cell = _cell(beside)
@@ -166,13 +167,16 @@ def story(*, warm: int = 0, cache: bool = False) -> Iterator[Story]:
             print(cell.log()[-4000:])
 
 
-def _offer(stand: Rack, cache: bool) -> None:
-    stand.cod("image", "add", IMAGE, f"{TEMPLATES.parent}/build/images/{IMAGE}.img", "--wait")
-    document = (TEMPLATES / f"{IMAGE}.xml").read_text().replace('<personalise seed="nocloud"/>', SEED)
-    assert SEED in document
-    path = stand.folder / f"{IMAGE}.xml"
+def offer_batch_host(stand: Rack, image: str, user_data: str, group: str = "", cache: bool = False) -> None:
+    """Add a batch host's image, and its template with these user data, which are the group's secret if there is one."""
+    stand.cod("image", "add", image, f"{TEMPLATES.parent}/build/images/{image}.img", "--wait")
+    secret, owner = (' secret="yes"', ["--group", group]) if group else ("", [])
+    seed = f'<personalise seed="nocloud"><user-data{secret}>{escape(user_data)}</user-data></personalise>'
+    document = (TEMPLATES / f"{image}.xml").read_text().replace('<personalise seed="nocloud"/>', seed)
+    assert seed in document
+    path = stand.folder / f"{image}.xml"
     path.write_text(document.replace("<template ", '<template cache="yes" ', 1) if cache else document)
-    stand.cod("template", "add", str(path))
+    stand.cod("template", "add", str(path), *owner)
 
 
 def _cell(beside: Annex) -> Cell:
