@@ -130,7 +130,8 @@ class PoolLab(Generic[Made]):
         return self.cell.jobs / f"gate{next(self._gates)}"
 
     def resumable(self, steps: int, *options: str, wish: str = "") -> tuple[int, Path, Path]:
-        """Submit the example of a job that saves itself; once it can, return its number, what it says, what it saves.
+        """Submit the example of a job that saves itself; once it has done a few of its steps, of a second each, return
+        its number, what it says, what it saves.
 
         wish  the line of its script that asks for a signal; '': it has none
         """
@@ -141,6 +142,7 @@ class PoolLab(Generic[Made]):
         job = self.cell.submit(steps, *options, script=script)
         saved = self.cell.jobs / f"saved/{job}"
         until(saved.exists, "it runs", 240)
+        time.sleep(3)
         return job, self.cell.jobs / f"said.{job}", saved
 
     def started(self, jobs: list[int], least: int = 0) -> None:

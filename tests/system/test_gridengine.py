@@ -131,12 +131,11 @@ def test_a_job_that_saves_itself_goes_on_where_it_was(lab: GridLab) -> None:
         f"env SSH={ssh} SPOOL={cell.spool} {EXAMPLES}/save-jobs.sh {cell.jobs}/saved {{jobs}} {{hostname}}"))
     _, said, saved = lab.resumable(
         30, "-v", f"SAVED={cell.jobs}/saved", "-o", f"{cell.jobs}/said.$JOB_ID", "-j", "y")
-    time.sleep(3)  # three of its steps
     before = saved.stat().st_ino
     lab.stand.cod("vcluster", "create", "web", "--size", "3", "--template", "exec", "--group", "top")
     until(lambda: saved.stat().st_ino != before, "it has saved itself", 60, 0.05)
     step = int(saved.read_text())
-    assert step >= 3
+    assert step >= 2
     until(lambda: lab.active("web") == 3, "the other is there", 180, 0.1)
     lab.stand.cod("vcluster", "delete", "web")
     lab.resumed(said, 30, step)
