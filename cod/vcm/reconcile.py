@@ -81,6 +81,11 @@ class Reconciler(RetryingSteps):
                 await self._tried(what, step())
         return self._next
 
+    async def answer(self) -> None:
+        """Answer reclaims while a round is under way: it may be waiting for a command that takes a minute."""
+        if self._state.sure and not self._options.dry_run:
+            await self._tried("reclaims are answered", self._answer())
+
     # ------------------------------------------------------------ what there is
 
     async def _learn(self) -> None:
@@ -189,6 +194,8 @@ class Reconciler(RetryingSteps):
     async def _answer_one(self, reclaim: Reclaim) -> None:
         await self._choosing.acquire()  # two that chose at the same time would choose the same node
         try:
+            if reclaim.reclaim not in self._state.reclaims:
+                return
             await self._promise(reclaim)
         finally:
             self._choosing.release()

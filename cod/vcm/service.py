@@ -196,6 +196,7 @@ class VcmService(Service):
     def _start(self) -> None:
         if self._working:
             self._again = True
+            ensureDeferred(self.reconciler.answer())
         elif self.running:
             self._working = True
             self._work = ensureDeferred(self._round())

@@ -18,6 +18,7 @@ from cod.vcm.link import NmpError
 from cod.vcm.pool import ANY, Demand, Ending, GivenUp, Member, Nodeset, NotYet
 from cod.vcm.reconcile import Reconciler
 from cod.vcm.retry import Options
+from cod.vcm.service import VcmService
 from cod.vcm.state import OpenRequest, OwnNode, VcmState
 from cod.wire.nmp import bodies
 from cod.wire.nmp.bodies import (
@@ -300,3 +301,22 @@ def test_a_node_that_drains_may_be_chosen_for_a_reclaim_and_then_goes_by_its_tim
     asked = turned(tmp_path, state, Demand())
     assert [body.nodes for body in asked if isinstance(body, ReclaimAnswer)] == [(Named("n2", 20.0),)]
     assert state.promised() == {"n2": 120.0}
+
+
+def test_a_reclaim_is_answered_while_a_node_still_joins(tmp_path: Path) -> None:
+    """The command that starts a daemon may take two minutes, and COD waits no longer than its grace."""
+    reactor = Slow()
+    service = VcmService(reactor, reactor, Options("pool", "test 1", tmp_path / "s"), Farm(), lambda link: Deferred(),
+                         reactor.seconds)
+    members = [Member(f"m{number}", f"n{number}", f"10.0.0.{number}", "active", "exec@1") for number in (2, 3)]
+    service.state = VcmState("pool", sure=True, nodes={one.node: OwnNode(one, one.node == "m2") for one in members})
+    service.startService()
+    service._link = None
+    reactor.advance(0.0)
+    joining, = reactor.jobs
+    service._told(7, Reclaim(5, 1, 400.0, "for others"))
+    reactor.advance(0.0)
+    assert reactor.jobs[0] is joining
+    reactor.jobs[1]()
+    assert [ours.reclaim for ours in service.state.nodes.values()] == [5, 0]
+    assert not service.state.nodes["m3"].added
