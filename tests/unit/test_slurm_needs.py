@@ -66,6 +66,11 @@ def test_other_jobs_that_do_not_count() -> None:
                      job(4, state="REQUEUE_HOLD"))
 
 
+def test_a_job_that_slurm_has_not_looked_at_yet_counts_only_where_nothing_else_keeps_it() -> None:
+    assert nodes(job(reason="None", eligible=False)) == 0
+    assert nodes(job(reason="Resources", eligible=False)) == 1
+
+
 def test_a_job_that_was_put_back_counts_though_its_time_is_seconds_away() -> None:
     assert nodes(job(reason="BeginTime", restarts=1)) == 1
 

@@ -13,6 +13,7 @@ from cod.vcm.slurm import view
 JOB: dict[str, Any] = {
     "job_id": 7, "job_state": "PENDING", "state_reason": "Resources", "partition": "vc", "array_job_id": 0,
     "array_task_id": None, "array_task_string": "", "array_max_tasks": 0, "nodes": "", "start_time": 0,
+    "submit_time": 1795162150, "eligible_time": 1795162150, "last_sched_evaluation": 1795162150,
     "restart_cnt": 0, "batch_flag": True, "priority": 4294901759, "user_name": "ann", "resv_name": "",
     "node_count": 1, "max_nodes": 0, "tasks": 1, "cpus": 1, "tasks_per_node": 0, "minimum_cpus_per_node": 1,
     "memory_per_node": None, "memory_per_cpu": None, "tres_per_node": "", "tres_per_task": "", "tres_per_job": "",
@@ -47,6 +48,14 @@ def test_jobs() -> None:
     assert waiting.size == view.JobSize(tasks=4, cpus=8, cpu_memory=500, features="big", whole=True)
     assert (array.name, array.limit, list(view.task_ids(array.array_tasks))) == ("10", 3, [1, 3, 5, 7, 9, 20])
     assert (task.name, task.array_tasks, task.partitions) == ("10_4", "", frozenset({"vc", "other"}))
+
+
+@pytest.mark.parametrize(("eligible", "evaluated", "told"), [
+    (150, 150, True), (150, 0, True), (0, 0, False), (0, 250, False), (3750, 250, False), (3750, 3760, True)])
+def test_a_job_is_eligible_once_slurm_has_found_it_so(eligible: int, evaluated: int, told: bool) -> None:
+    """One that waits for another has no such time, one of the future has a later one."""
+    job, = view.jobs(squeue({"submit_time": 150, "eligible_time": eligible, "last_sched_evaluation": evaluated}))
+    assert job.eligible == told
 
 
 def test_nodes() -> None:

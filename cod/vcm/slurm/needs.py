@@ -223,9 +223,11 @@ def _counting(jobs: Sequence[SlurmJob], rules: Rules) -> Iterator[tuple[SlurmJob
 
 def counts(job: SlurmJob, rules: Rules) -> bool:
     """Return whether the job waits for room in this partition. One that was put back into the queue has a time before
-    which it does not start, a few seconds away."""
+    which it does not start, a few seconds away. One that Slurm has not looked at yet has no reason, whatever it waits
+    for."""
     return (job.state == "PENDING" and rules.partition in job.partitions and not job.reservation
-            and (job.reason in COUNTING or (job.reason == "BeginTime" and job.restarts > 0)))
+            and (job.reason in COUNTING or (job.reason == "BeginTime" and job.restarts > 0))
+            and (job.reason != "None" or job.eligible))
 
 
 # ---------------------------------------------------------------- where they fit

@@ -70,6 +70,7 @@ class SlurmJob:
     started    seconds since the epoch
     restarts   how often it was put back into the queue
     batch      was it submitted by sbatch? Others cannot be put back into the queue
+    eligible   nothing but room keeps it from starting: no dependency, no time before which it may not start
     """
 
     id: int
@@ -84,6 +85,7 @@ class SlurmJob:
     started: float = 0.0
     restarts: int = 0
     batch: bool = True
+    eligible: bool = True
     priority: int = 0
     user: str = ""
     reservation: str = ""
@@ -150,6 +152,9 @@ class _Job(_Shape):
     array_max_tasks: int
     nodes: str
     start_time: int
+    submit_time: int
+    eligible_time: int
+    last_sched_evaluation: int
     restart_cnt: int
     batch_flag: bool
     priority: int
@@ -238,8 +243,9 @@ def _job(one: _Job) -> SlurmJob:
         name=f"{one.array_job_id}_{one.array_task_id}" if single else str(one.job_id),
         array=one.array_job_id, array_tasks="" if single else one.array_task_string, limit=one.array_max_tasks,
         partitions=frozenset(one.partition.split(",")), nodes=hostlist(one.nodes), started=float(one.start_time),
-        restarts=one.restart_cnt, batch=one.batch_flag, priority=one.priority, user=one.user_name,
-        reservation=one.resv_name,
+        restarts=one.restart_cnt, batch=one.batch_flag,
+        eligible=0 < one.eligible_time <= max(one.submit_time, one.last_sched_evaluation),
+        priority=one.priority, user=one.user_name, reservation=one.resv_name,
         size=JobSize(
             max(1, one.node_count), one.max_nodes, max(1, one.tasks or 1), max(1, one.cpus or 1), one.tasks_per_node,
             max(1, one.minimum_cpus_per_node), one.memory_per_node, one.memory_per_cpu, one.tres_per_node,
