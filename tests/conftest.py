@@ -198,7 +198,7 @@ def tx(engine: Engine) -> Iterator[Tx]:
 
 @pytest.fixture
 def log_levels() -> Iterator[None]:
-    """What is logged from which level on is put back: the product sets it for its whole process."""
+    """Put back from which level on things are logged: the product sets it for its whole process."""
     found = {name: logging.getLogger(name).level for name in (None, "alembic", "sqlalchemy")}
     yield
     for name, level in found.items():

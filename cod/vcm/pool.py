@@ -81,11 +81,11 @@ class Pool(Protocol):
         ...
 
     def add(self, member: Member) -> None:
-        """The node's system is up: let it take part."""
+        """Let a node take part, whose system is up."""
         ...
 
     def choose(self, reclaim: Reclaim, members: Mapping[str, Member], now: float) -> Sequence[Named]:
-        """COD needs nodes back: which, and within how many seconds can each be had?
+        """Name the nodes that COD gets back, each with the seconds within which it can be had.
 
         Among `members` are only those that would do. Nodes that are named are removed, then given back.
         """

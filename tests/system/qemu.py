@@ -85,7 +85,7 @@ class Rack(Stage):
         return dict(self.wait(there, lambda: f"{name} has booted {times} times; it says {self.identity(name)}"))
 
     def _get(self, address: str, path: str) -> str:
-        """What is served there, '' if nothing is (yet)."""
+        """Return what is served there, '' if nothing is (yet)."""
         return self.inside(["busybox", "wget", "-q", "-O", "-", f"http://{address}{path}"], 10)
 
     def bytes_sent(self) -> int:

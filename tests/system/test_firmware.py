@@ -137,7 +137,7 @@ def test_a_diskless_node_runs_and_its_disk_is_not_touched(stand: Rack, tmp_path:
 
 
 def recorded(stand: Rack, name: str) -> str:
-    """What is kept of the machine's console."""
+    """Return what is kept of the machine's console."""
     with stand.client() as api:
         text = str(api.get(f"/nodes/{stand.node(name)['name']}/console", bytes=2**22)["text"])
     assert "\x1b" not in text, "firmware draws its screens with control sequences, of which none is shown"

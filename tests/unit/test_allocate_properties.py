@@ -153,7 +153,7 @@ def _would_do(where: NodeKind, wanted: PendingRequest) -> bool:
 
 
 def _still_taken(seen: Snapshot, done: Decision, wanted: PendingRequest) -> Counter[NodeKind]:
-    """What is being taken for a request when the decision is carried out."""
+    """Return what is being taken for a request when the decision is carried out."""
     taken: Counter[NodeKind] = Counter()
     for take in done.preemptions:
         taken[take.kind] += take.count

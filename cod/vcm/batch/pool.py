@@ -159,8 +159,8 @@ class BatchPool:
     # ------------------------------------------------------------ leaving
 
     def choose(self, reclaim: Reclaim, members: Mapping[str, Member], now: float) -> Sequence[Named]:
-        """Idle ones first, then the busy one whose last job started last. Its jobs have the time that they ask for
-        before their end, as far as the deadline allows; with `drain`, all of that."""
+        """Name idle nodes first, then the busy one whose last job started last. Its jobs have the time that they ask
+        for before their end, as far as the deadline allows; with `drain`, all of that."""
         hosts = self._hosts()
         ours = [name for name in members if name not in self._table.keep]
         chosen = resize.victims(hosts, ours, self._idle_since, reclaim.count)
@@ -179,7 +179,7 @@ class BatchPool:
         return self._system.notice(job) if isinstance(self._system, EndSignals) else 0.0
 
     def recall(self, promised: Mapping[str, float]) -> None:
-        """Jobs on nodes that were promised in a former life may still end until then."""
+        """Let jobs on nodes that were promised in a former life still end until then."""
         timed = self._table.drain or isinstance(self._system, EndSignals)
         self._drained_by.update((name, by) for name, by in promised.items() if timed or by == inf)
 
@@ -214,9 +214,9 @@ class BatchPool:
         return host is not None and host.closed and host.heard and bool(host.jobs)
 
     def _empty(self, member: Member, host: Host, lost: bool) -> None:
-        """Jobs are put back into the queue, and seen to be gone: one that is leaked goes on running where nobody looks.
-        Those of a host that is lost have no daemon to end with; while the batch system thinks that they run, nobody
-        runs them again."""
+        """Put the host's jobs back into the queue, and see that they are gone: one that is leaked goes on running where
+        nobody looks. Those of a host that is lost have no daemon to end with; while the batch system thinks that they
+        run, nobody runs them again."""
         now = self._clock()
         if not host.jobs:
             return
